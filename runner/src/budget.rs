@@ -220,6 +220,20 @@ pub fn available_under(root: &Path) -> Result<Available, BudgetError> {
         .fold(memory, |tightest, headroom| if headroom.bytes < tightest.bytes { headroom } else { tightest }))
 }
 
+/// Where the kernel tells how long processes waited for memory: those of our cgroup, with the ranks'; where it
+/// does not tell that (version 1, the root), all of the machine. What others in a container of their own wait
+/// for is none of ours.
+#[must_use]
+pub fn pressure_file(root: &Path) -> PathBuf {
+    let own = || {
+        let (groups, mounts) = hierarchies_under(root).ok()?;
+        let group = Hierarchy::V2.locate(&groups, &mounts).ok()?;
+        let file = root.join(group.strip_prefix("/").unwrap_or(&group)).join("memory.pressure");
+        file.exists().then_some(file)
+    };
+    own().unwrap_or_else(|| root.join("proc/pressure/memory"))
+}
+
 /// The headroom of every cgroup that limits this process and can be seen.
 fn headrooms(root: &Path) -> Vec<Available> {
     let Ok((groups, mounts)) = hierarchies_under(root) else { return Vec::new() };
@@ -377,6 +391,18 @@ mod tests {
         assert_eq!(tree.available(), (GIB, "/sys/fs/cgroup/a/b/memory.high".into()));
         tree.file("sys/fs/cgroup/a/b/memory.current", "2000000000\n");
         assert_eq!(tree.available().0, 0, "already beyond it");
+    }
+
+    #[test]
+    fn our_own_cgroups_pressure_counts() {
+        let own = "sys/fs/cgroup/a/b/memory.pressure";
+        let tree = Tree::new("4:memory:/job\n0::/a/b\n", &format!("{V1}{V2}"), &[(own, "some avg10=1.00\n")]);
+        assert_eq!(pressure_file(&tree.0), tree.0.join(own));
+        let machine = |tree: &Tree| tree.0.join("proc/pressure/memory");
+        for (groups, mounts) in [("0::/a/c\n", V2), ("4:memory:/a/b\n", V1), ("0::/a/b\n", V1)] {
+            let tree = Tree::new(groups, mounts, &[(own, "")]);
+            assert_eq!(pressure_file(&tree.0), machine(&tree), "{groups}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The budget of `--memory auto` while the job runs: what is there, others included, decides. Pure.
 //!
 //! Read about once a second: what is available (the kernel's MemAvailable and the limits of the cgroups we
-//! are in, which others may change), what the job itself holds, and how long processes waited for memory
-//! (PSI, `some avg10`). Less is taken at once, more a part at a time.
+//! are in, which others may change), what the job itself holds, and how long processes of our cgroup waited
+//! for memory (PSI, `some avg10`; `budget::pressure_file`). Less is taken at once, more a part at a time.
 
 /// A change of less is none.
 const LEAST_CHANGE: f64 = 0.05;

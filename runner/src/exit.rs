@@ -26,6 +26,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::residency::{Failure, Rank};
 use crate::units::{Bytes, Span};
 
@@ -63,7 +65,7 @@ pub fn help() -> String {
 
 /// How the job ended. [`Display`](fmt::Display) gives the message for people (without a remedy, see
 /// [`Ending::remedy`]), [`Ending::code`] the exit code, [`Ending::status`] the word in `--stats`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Ending {
     /// Every rank ended with 0.
@@ -153,6 +155,24 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// The same of what was a rank's of this node.
+    #[must_use]
+    pub(crate) fn on_node(mut self, node: &str) -> Self {
+        match &mut self {
+            Self::RankExited { rank, name, .. }
+            | Self::RankKilled { rank, name, .. }
+            | Self::RankTimeout { rank, name, .. } => {
+                let who = name.take().unwrap_or_else(|| format!("rank {rank}"));
+                *name = Some(format!("{who}, on {node},"));
+            }
+            Self::Setup(text) | Self::ScratchBroken(text) | Self::Memory(text) | Self::Internal(text) => {
+                *text = format!("on {node}: {text}");
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// The exit code of `bdrun` for this ending.
     #[must_use]
     pub fn code(&self) -> u8 {

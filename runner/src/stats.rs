@@ -142,6 +142,49 @@ pub struct MemoryUse {
     pub cumulative_estimated_memory: Option<f64>,
 }
 
+impl JobMeasured {
+    /// With that of another node.
+    fn and(self, other: Self) -> Self {
+        Self {
+            measured_peak_bytes: self.measured_peak_bytes.saturating_add(other.measured_peak_bytes),
+            private_bytes: self.private_bytes.saturating_add(other.private_bytes),
+            shared_bytes: self.shared_bytes.saturating_add(other.shared_bytes),
+            unmanaged_bytes: self.unmanaged_bytes.saturating_add(other.unmanaged_bytes),
+            out_bytes: self.out_bytes.saturating_add(other.out_bytes),
+            cpu_s: self.cpu_s + other.cpu_s,
+            longest_gap_s: self.longest_gap_s.max(other.longest_gap_s),
+            paging_refused: self.paging_refused.or(other.paging_refused),
+        }
+    }
+}
+
+impl MemoryUse {
+    /// With that of another node.
+    fn and(self, other: Self) -> Self {
+        Self {
+            memory_reserve: self.memory_reserve.saturating_add(other.memory_reserve),
+            max_memory: self.max_memory.saturating_add(other.max_memory),
+            memory_limit: self.memory_limit,
+            estimated_memory: sum(self.estimated_memory, other.estimated_memory, u64::saturating_add),
+            cumulative_memory_reserve: self.cumulative_memory_reserve + other.cumulative_memory_reserve,
+            cumulative_max_memory: self.cumulative_max_memory + other.cumulative_max_memory,
+            cumulative_estimated_memory: sum(
+                self.cumulative_estimated_memory,
+                other.cumulative_estimated_memory,
+                |one, other| one + other,
+            ),
+        }
+    }
+}
+
+/// Of what there may be, both.
+fn sum<T>(one: Option<T>, other: Option<T>, both: impl FnOnce(T, T) -> T) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(both(one, other)),
+        (one, other) => one.or(other),
+    }
+}
+
 fn is_zero(n: &u64) -> bool {
     *n == 0
 }
@@ -180,7 +223,7 @@ pub struct RankStats {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reserve_bytes: u64,
     /// It ended so soon that it may have held more than was seen: nothing is learned from it.
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hardly_seen: bool,
     /// Its part, if the job has parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -290,6 +333,10 @@ impl Stats {
         self.max_resident = self.max_resident.saturating_add(other.max_resident);
         self.wall_s = self.wall_s.max(other.wall_s);
         self.overdraft_rank = self.overdraft_rank.or(other.overdraft_rank);
+        self.user_job = sum(self.user_job.take(), other.user_job, MemoryUse::and);
+        self.job_proxy = sum(self.job_proxy.take(), other.job_proxy, MemoryUse::and);
+        self.measured = sum(self.measured.take(), other.measured, JobMeasured::and);
+        self.rest.add(&other.rest);
         self.ranks.extend(other.ranks);
         self.ranks.sort_by_key(|rank| rank.rank);
     }

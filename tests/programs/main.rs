@@ -15,6 +15,7 @@ mod beyond_mpi;
 mod cli;
 mod common;
 mod conformance;
+mod dealt;
 mod deepbind;
 mod descriptors;
 mod doors;

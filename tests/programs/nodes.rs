@@ -10,18 +10,21 @@ use crate::common::{Bdrun, Directory, bdrun, bdrun_args, poll, proc, program, sk
 
 /// An MPI that starts masters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Launcher {
+pub enum Launcher {
     Mpich,
     OpenMpi,
+    /// Where the others are not ended with one that is killed.
+    MpichThatStays,
+    OpenMpiThatStays,
 }
 
 use Launcher::{Mpich, OpenMpi};
 
 impl Launcher {
-    fn path(self) -> Option<&'static Path> {
+    pub fn path(self) -> Option<&'static Path> {
         let (need, path) = match self {
-            Mpich => ("mpich", "/usr/bin/mpiexec.mpich"),
-            OpenMpi => ("openmpi", "/usr/bin/mpiexec.openmpi"),
+            Mpich | Self::MpichThatStays => ("mpich", "/usr/bin/mpiexec.mpich"),
+            OpenMpi | Self::OpenMpiThatStays => ("openmpi", "/usr/bin/mpiexec.openmpi"),
         };
         let found = Path::new(path).exists();
         if !found {
@@ -36,13 +39,20 @@ impl Launcher {
         let own = own.display().to_string();
         let words: &[&str] = match self {
             Mpich => &[],
-            OpenMpi => &["--allow-run-as-root", "--oversubscribe", "--mca", "orte_tmpdir_base", &own],
+            // Those of one machine it ends anyway.
+            Self::MpichThatStays => {
+                &["-disable-auto-cleanup", "-launcher", "fork", "-hosts", "127.0.0.1,127.0.0.2,127.0.0.3"]
+            }
+            OpenMpi | Self::OpenMpiThatStays => {
+                &["--allow-run-as-root", "--oversubscribe", "--mca", "orte_tmpdir_base", &own]
+            }
         };
-        words.iter().map(|word| (*word).to_owned()).collect()
+        let words = words.iter().chain((self == Self::OpenMpiThatStays).then_some(&"--enable-recovery"));
+        words.map(|word| (*word).to_owned()).collect()
     }
 
     /// A job on so many nodes, if that can be.
-    fn on(self, nodes: u32, job: Bdrun) -> Option<Bdrun> {
+    pub fn on(self, nodes: u32, job: Bdrun) -> Option<Bdrun> {
         let path = self.path()?;
         let options = self.options(job.directory());
         Some(job.by(path, options.into_iter().chain(["-n".into(), nodes.to_string()])))
@@ -301,7 +311,7 @@ fn masters(job: &crate::common::Job) -> Vec<i32> {
 }
 
 /// The same, once there are so many.
-fn wait_for_masters(job: &crate::common::Job, count: usize) -> Vec<i32> {
+pub fn wait_for_masters(job: &crate::common::Job, count: usize) -> Vec<i32> {
     let found = poll(Duration::from_secs(60), || Some(masters(job)).filter(|found| found.len() >= count));
     found.unwrap_or_else(|| panic!("no {count} masters: {:?} {}", job.processes(), job.situation()))
 }
@@ -373,4 +383,48 @@ fn what_is_for_one_node_is_said() {
     let mut lines: Vec<&str> = outcome.stdout.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["0 of 4", "0 of 4", "1 of 4", "1 of 4", "2 of 4", "2 of 4", "3 of 4", "3 of 4"]);
+}
+
+/// Whoever looks at one master is told of all nodes.
+#[test]
+fn all_nodes_are_looked_at() {
+    let dir = Directory::new("look");
+    let list = dir.path().join("list");
+    std::fs::write(&list, "a\nb\nc\nd\ne\nf\ng\nh\n").expect("a list");
+    let parts = ["--parts", list.to_str().unwrap()];
+    let look = |master: i32, words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bdrun"));
+        command.args(words).args(["--job", &master.to_string()]);
+        let output = crate::common::limited(&mut command, Duration::from_secs(60));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    for (what, dealt) in [(&["-np", "8"][..], false), (&parts[..], true)] {
+        let options = ["--processors", "1", "--memory", "64M", "--", "sh", "-c", "exec sleep 1000"];
+        let Some(job) = Mpich.on(2, bdrun_args(what.iter().chain(&options))) else { return };
+        let mut job = job.start();
+        job.wait_for_ranks(2);
+        for master in wait_for_masters(&job, 2) {
+            let ranks = |text: &str| {
+                let is_rank =
+                    |line: &&str| line.trim_start().starts_with(|first: char| first.is_ascii_digit());
+                text.lines().filter(is_rank).count()
+            };
+            let shown = poll(Duration::from_secs(60), || {
+                Some(look(master, &["top", "--once"])).filter(|shown| ranks(shown) == 2)
+            });
+            let shown = shown.unwrap_or_else(|| panic!("{}", look(master, &["top", "--once"])));
+            assert!(shown.contains("node 0 (") && shown.contains("node 1 ("), "{shown}");
+            let all: Vec<String> = (0..8).map(|rank| look(master, &["explain", &rank.to_string()])).collect();
+            let runs = |node: u32| {
+                let says =
+                    |text: &&String| text.contains(&format!("node {node} (")) && text.contains(" runs: ");
+                all.iter().filter(says).count()
+            };
+            assert_eq!((runs(0), runs(1)), (1, 1), "{all:?}");
+            let waits = all.iter().filter(|text| text.contains(" has not begun")).count();
+            assert_eq!(waits, 6, "dealt: {dealt} {all:?}");
+        }
+        job.signal(libc::SIGTERM);
+        job.wait();
+    }
 }

@@ -190,8 +190,22 @@ fn top(which: &Which, once: bool) -> Result<(), Failed> {
     }
 }
 
-/// The job in two lines, and a line for each rank that lives.
+/// The job in two lines, and a line for each rank that lives; node by node, if there are several.
 fn table(answer: &Answer) -> String {
+    let mut text = format!("{}\n", answer.line);
+    for node in answer.nodes() {
+        text.push_str(&format!("{}{}\n", of_node(node), node.now));
+        text.push_str(&table_of(node));
+    }
+    text
+}
+
+/// Before what a node says, if there are several.
+fn of_node(answer: &Answer) -> String {
+    answer.node.as_ref().map_or_else(String::new, |(node, host)| format!("node {node} ({host}): "))
+}
+
+fn table_of(answer: &Answer) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let parts = answer.ranks.iter().any(|rank| rank.part.is_some());
@@ -214,7 +228,7 @@ fn table(answer: &Answer) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let mut text = format!("{}\n{}\n", answer.line, answer.now);
+    let mut text = String::new();
     for line in table.lines() {
         text.push_str(line.trim_end());
         text.push('\n');
@@ -247,21 +261,23 @@ fn explain(which: &Which, rank: Option<u32>) -> Result<(), Failed> {
         return Ok(());
     }
     if let Some(wanted) = rank {
-        let Some(rank) = answer.ranks.first() else {
+        let Some((node, rank)) = answer.nodes().find_map(|node| Some((node, node.ranks.first()?))) else {
             return Err(failed(format!("there is no rank {wanted}: the job has {}", answer.limits.np)));
         };
-        for line in words::explain(&answer, rank) {
-            writeln!(out, "{line}")?;
-        }
+        let lines = words::explain(node, rank).join("\n");
+        writeln!(out, "{}{lines}", of_node(node))?;
         return Ok(());
     }
-    writeln!(out, "{}\n{}", answer.line, answer.now)?;
-    let waits = |rank: &&RankNow| rank.activity != Some(Activity::Running);
-    for rank in answer.ranks.iter().filter(waits) {
-        writeln!(out, "{}", words::explain(&answer, rank).join("; "))?;
-    }
-    if answer.more > 0 {
-        writeln!(out, "and {} more (bdrun explain RANK)", answer.more)?;
+    writeln!(out, "{}", answer.line)?;
+    for node in answer.nodes() {
+        writeln!(out, "{}{}", of_node(node), node.now)?;
+        let waits = |rank: &&RankNow| rank.activity != Some(Activity::Running);
+        for rank in node.ranks.iter().filter(waits) {
+            writeln!(out, "{}", words::explain(node, rank).join("; "))?;
+        }
+        if node.more > 0 {
+            writeln!(out, "and {} more (bdrun explain RANK)", node.more)?;
+        }
     }
     Ok(())
 }

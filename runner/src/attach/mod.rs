@@ -51,6 +51,19 @@ pub struct Answer {
     pub ranks: Vec<RankNow>,
     /// How many others live.
     pub more: u32,
+    /// Which node this is, of several, and what its machine is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<(u32, String)>,
+    /// What other nodes answer, as far as they did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Answer>,
+}
+
+impl Answer {
+    /// The answers of all nodes.
+    fn nodes(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.others)
+    }
 }
 
 /// What a job may use.

@@ -118,7 +118,8 @@ mod tests {
 
     fn answer() -> Answer {
         let limits = Limits { budget: 1000 * MIB, used: 900 * MIB, resident: 4, processors: 2, np: 9 };
-        Answer { line: "x".into(), elapsed_s: 5.0, now: String::new(), limits, ranks: Vec::new(), more: 0 }
+        let (line, now) = ("x".into(), String::new());
+        Answer { line, elapsed_s: 5.0, now, limits, ranks: vec![], more: 0, node: None, others: vec![] }
     }
 
     fn rank(activity: Option<Activity>, hindrance: Hindrance, ahead: u32) -> RankNow {

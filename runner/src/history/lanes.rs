@@ -1,6 +1,8 @@
 //! What each rank did, from when to when. Where that is too much, what is shortest counts for what was
 //! before it.
 
+use serde::{Deserialize, Serialize};
+
 use crate::residency::{Activity, Rank};
 
 /// So many changes are kept, at most, where there are not very many ranks.
@@ -27,7 +29,7 @@ pub struct Span {
 type Change = (u64, Option<Activity>);
 
 /// The lanes of all ranks.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Lanes {
     ranks: Vec<Vec<Change>>,
     count: usize,
@@ -67,6 +69,20 @@ impl Lanes {
         }
     }
 
+    /// Adds what ranks did at another node, which began so many seconds later. Of one that was begun at both
+    /// each did what it did.
+    pub fn join(&mut self, later: f64, other: Self) {
+        let later = (later * 1e6) as i64;
+        if other.ranks.len() > self.ranks.len() {
+            self.ranks.resize(other.ranks.len(), Vec::new());
+        }
+        for (own, lane) in self.ranks.iter_mut().zip(other.ranks) {
+            self.count += lane.len();
+            own.extend(lane.into_iter().map(|(at, activity)| (at.saturating_add_signed(later), activity)));
+            own.sort_by_key(|&(at, _)| at);
+        }
+    }
+
     fn compact(&mut self) {
         let shortest = self.shortest;
         self.count = 0;
@@ -101,6 +117,19 @@ mod tests {
     use super::*;
     use Activity::{Held, Out, Running};
     use proptest::prelude::*;
+
+    #[test]
+    fn what_ranks_did_at_two_nodes() {
+        let (mut one, mut other) = (Lanes::new(2), Lanes::new(3));
+        one.set(1.0, 0, Some(Running));
+        one.set(2.0, 0, None);
+        other.set(0.5, 2, Some(Running));
+        other.set(3.0, 0, Some(Out));
+        one.join(0.25, other);
+        let span = |from, to, activity| Span { from, to, activity };
+        assert_eq!(one.of(0, 5.0).collect::<Vec<_>>(), [span(1.0, 2.0, Running), span(3.25, 5.0, Out)]);
+        assert_eq!(one.of(2, 5.0).collect::<Vec<_>>(), [span(0.75, 5.0, Running)]);
+    }
 
     #[test]
     fn what_a_rank_did() {

@@ -80,7 +80,7 @@ impl From<Leg> for Row {
 }
 
 /// The legs of all ranks.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Legs {
     ranks: Vec<Vec<Leg>>,
     count: usize,
@@ -104,6 +104,19 @@ impl Legs {
         while self.count > most && self.shortest < 1e6 {
             self.shortest = (self.shortest * 2.0).max(1e-5);
             self.compact();
+        }
+    }
+
+    /// Adds what ranks did at another node, which began so many seconds later.
+    pub fn join(&mut self, later: f64, other: Self) {
+        for (own, legs) in self.ranks.iter_mut().zip(other.ranks) {
+            self.count += legs.len();
+            own.extend(legs.into_iter().map(|leg| Leg {
+                began: leg.began + later,
+                woken: leg.woken + later,
+                ran: leg.ran + later,
+                ..leg
+            }));
         }
     }
 

@@ -20,13 +20,15 @@ pub use sizes::Sizes;
 
 use std::cell::{Ref, RefCell};
 
+use serde::{Deserialize, Serialize};
+
 use crate::residency::{Activity, Can, Limits, Rank};
 
 /// Beside the samples and lanes so many notes are kept, the first.
 const NOTES: usize = 200;
 
 /// The history of a job.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct History {
     /// Numbers of the whole job.
     pub series: Series,
@@ -67,6 +69,22 @@ impl History {
         if notes.len() < NOTES {
             notes.push((t, text.to_owned()));
         }
+    }
+
+    /// Adds that of another node of the job, which began so many seconds later there (by the clocks of the
+    /// two machines). What they all may use together is not what one master decides by, so that is forgotten.
+    pub fn join(&mut self, node: u32, later: f64, other: Self) {
+        self.series.join(later, &other.series);
+        self.lanes.join(later, other.lanes);
+        self.legs.join(later, other.legs);
+        self.sizes.join(later, other.sizes);
+        self.rules = None;
+        let notes = self.notes.get_mut();
+        notes.extend(
+            other.notes.take().into_iter().map(|(t, text)| (t + later, format!("node {node}: {text}"))),
+        );
+        notes.sort_by(|a, b| a.0.total_cmp(&b.0));
+        notes.truncate(NOTES);
     }
 
     /// What was said, and when.

@@ -1,5 +1,7 @@
 //! Numbers of the whole job, sampled: often at first, half as often each time there are too many.
 
+use serde::{Deserialize, Serialize};
+
 /// So many samples are kept, at most.
 const MOST: usize = 4096;
 
@@ -8,7 +10,7 @@ const FIRST: f64 = 0.02;
 const PER_RANK: f64 = 20e-6;
 
 /// The job at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// Seconds since it began.
     pub t: f64,
@@ -31,7 +33,7 @@ pub struct Sample {
 }
 
 /// The samples of a job.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Series {
     samples: Vec<Sample>,
     interval: f64,
@@ -60,6 +62,26 @@ impl Series {
     #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.samples
+    }
+
+    /// Adds what another node had at the same time, as its last sample before tells; it began so much later.
+    pub fn join(&mut self, later: f64, other: &Self) {
+        let mut before = other.samples.iter().peekable();
+        let mut last = Sample::default();
+        for sample in &mut self.samples {
+            let mut held = 0;
+            while let Some(next) = before.next_if(|next| next.t + later <= sample.t) {
+                (last, held) = (*next, held.max(next.held));
+            }
+            sample.held += held.max(last.held);
+            sample.budget += last.budget;
+            sample.running += last.running;
+            sample.resident += last.resident;
+            sample.out += last.out;
+            sample.done += last.done;
+            sample.written += last.written;
+            sample.read += last.read;
+        }
     }
 
     /// Adds one. If the one before came sooner than was wanted, it takes its place, with the most of both.
@@ -101,6 +123,21 @@ mod tests {
         assert!(samples.is_sorted_by(|a, b| a.t < b.t && a.written < b.written));
         let peak = samples.iter().find(|sample| sample.held == 99).unwrap();
         assert!((peak.t - 777_777.0 * 0.025).abs() < 2.0 * series.interval());
+    }
+
+    #[test]
+    fn two_nodes_are_summed() {
+        let (mut one, mut other) = (Series::new(1), Series::new(1));
+        for n in 0..10_u64 {
+            let t = n as f64;
+            one.add(Sample { t, held: n, budget: 100, done: 1, ..Sample::default() });
+            other.add(Sample { t: t / 2.0, held: 1000 * n, budget: 50, read: n, ..Sample::default() });
+        }
+        one.join(2.0, &other);
+        let seen = one.samples().iter().map(|sample| (sample.held, sample.budget, sample.read));
+        let before = [(0, 100, 0), (1, 100, 0), (2, 150, 0), (2003, 150, 2), (4004, 150, 4), (6005, 150, 6)];
+        assert!(seen.clone().take(6).eq(before), "{:?}", seen.collect::<Vec<_>>());
+        assert!(seen.skip(7).all(|(held, budget, read)| held > 9000 && (budget, read) == (150, 9)));
     }
 
     #[test]

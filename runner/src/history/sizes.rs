@@ -1,6 +1,8 @@
 //! What ranks held that nobody asked for, as looks saw it: often at first, half as often each time there is
 //! too much of one.
 
+use serde::{Deserialize, Serialize};
+
 use crate::residency::Rank;
 
 /// So many points are kept of all ranks together, as a rule; of each at most and at least so many.
@@ -9,7 +11,7 @@ const MOST: usize = 256;
 const LEAST: usize = 16;
 
 /// The curves of all ranks: seconds of the job, and bytes, in RAM or out.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Sizes {
     ranks: Vec<Vec<(f64, u64)>>,
     /// From one point of each to the next, seconds.
@@ -45,6 +47,13 @@ impl Sizes {
             }));
             let took = points[points.len() - 1].0 - points[0].0;
             self.intervals[rank as usize] = 2.0 * took / self.most as f64;
+        }
+    }
+
+    /// Adds what ranks held at another node, which began so many seconds later.
+    pub fn join(&mut self, later: f64, other: Self) {
+        for (own, points) in self.ranks.iter_mut().zip(other.ranks) {
+            own.extend(points.into_iter().map(|(t, bytes)| (t + later, bytes)));
         }
     }
 

@@ -113,7 +113,9 @@ impl Job<'_> {
     }
 
     fn has_gone_on(&mut self, rank: u32, now: Instant) -> bool {
-        let used = self.ranks[rank as usize].pid.and_then(processor_time);
+        let record = &self.ranks[rank as usize];
+        // Of one that works in other processes than its first, what they were last seen to have used.
+        let used = record.pid.and_then(processor_time).map(|used| used.max(record.last.cpu));
         self.chaos.has_gone_on(rank, used, now)
     }
 

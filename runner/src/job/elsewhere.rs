@@ -3,21 +3,23 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::spread::Spread;
+use serde::{Deserialize, Serialize};
 
 use super::listen::Message;
-use super::setup::Setup;
+use super::setup::{self, Setup};
 use super::{Job, scratch};
 use crate::cli::{Halt, MAX_RANKS, Options};
 use crate::exit::Ending;
+use crate::history::History;
 use crate::launch::Launch;
-use crate::nodes::{End, Nodes, Told, TransportError, mpi};
+use crate::nodes::{End, Nodes, Told, TransportError, Word, mpi};
 use crate::post::{Letters, Post};
 use crate::residency::{Event, Next};
-use crate::stats::Stats;
+use crate::stats::{RankStats, Stats};
 use crate::supervisor::EscalationEvent;
 
 /// A time to sleep; whatever comes ends it.
@@ -27,12 +29,51 @@ const LONG: Duration = Duration::from_secs(3600);
 const NODES: &str = "BDRUN_NODES";
 const ALONE: &str = "1";
 
+/// What a master is among those of a job.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// Which of the ranks are here, unless they are dealt out.
+    pub spread: Spread,
+    /// How many masters share the memory and the processors of this machine.
+    pub masters: u32,
+    /// Ranks are dealt out to whichever node can begin them.
+    pub deals: bool,
+}
+
+impl Place {
+    /// The only one.
+    pub fn alone(ranks: u32) -> Self {
+        Self { spread: Spread::alone(ranks), masters: 1, deals: false }
+    }
+
+    /// Of a master that has met these.
+    pub fn of(elsewhere: Option<&Elsewhere>, ranks: u32) -> Self {
+        elsewhere.map_or(Self::alone(ranks), |elsewhere| Self {
+            spread: elsewhere.nodes.spread(),
+            masters: elsewhere.nodes.on_this_machine(),
+            deals: elsewhere.deals,
+        })
+    }
+}
+
+/// Whether ranks are dealt out where there are several nodes: parts of a list that need not each other. In
+/// the order of their numbers they can print only where each node has its share of them.
+fn deals(options: &Options, launch: &Launch) -> Result<bool, Ending> {
+    let may = launch.part(0).is_some() && !launch.streams() && !options.launch.keep_order;
+    Ok(may && setup::is_independent(options, launch)?)
+}
+
 /// What of all that was asked for there is not yet on several nodes.
-fn not_on_several(options: &Options, launch: &Launch) -> Option<&'static str> {
+fn not_on_several(options: &Options, launch: &Launch, deals: bool) -> Option<&'static str> {
+    if launch.streams() {
+        return Some("a list that is read while the job runs, or --pipe,");
+    }
+    if deals {
+        return None;
+    }
     let counts = options.launch.halt.is_some_and(|halt| ![Halt::FIRST, Halt::NEVER].contains(&halt));
     let asked = [
-        ("a list that is read while the job runs, or --pipe,", launch.streams()),
-        ("a job of more than 65,536 ranks", options.np > MAX_RANKS),
+        ("a job of more than 65,536 ranks that are no parts of a list", options.np > MAX_RANKS),
         ("--journal", options.journal.journal.is_some()),
         ("--resume", options.journal.resume.is_some()),
         ("--joblog", options.journal.joblog.is_some()),
@@ -40,6 +81,7 @@ fn not_on_several(options: &Options, launch: &Launch) -> Option<&'static str> {
         // Each master counts the ranks of its own node.
         ("--halt other than never and now,fail=1", counts),
     ];
+    // Each node has its share of these.
     asked.into_iter().find_map(|(what, asked)| asked.then_some(what))
 }
 
@@ -48,11 +90,26 @@ pub(super) fn variable_of_ranks() -> (OsString, OsString) {
     (NODES.into(), ALONE.into())
 }
 
+/// What a master tells the first at the end.
+#[derive(Serialize, Deserialize)]
+struct Account {
+    /// Seconds since 1970.
+    began: f64,
+    stats: Stats,
+    /// What of them is written down nowhere else.
+    rest: RankStats,
+    history: Option<History>,
+}
+
 /// The master of one node among the others.
 pub(super) struct Elsewhere {
     nodes: Nodes,
     /// The others were told that the job ends.
     told: bool,
+    /// See [`Place::deals`].
+    deals: bool,
+    /// The launcher's way of telling that another of its processes is gone is SIGUSR1.
+    usr1_is_the_launchers: bool,
 }
 
 /// Meets the masters of the other nodes, if a launcher has started several.
@@ -63,26 +120,20 @@ pub(super) fn meet(options: &Options, launch: &Launch) -> Result<Option<Elsewher
         return Ok(None);
     }
     let Some(launcher) = mpi::launcher(&variable) else { return Ok(None) };
-    if let Some(what) = not_on_several(options, launch) {
+    let deals = deals(options, launch)?;
+    if let Some(what) = not_on_several(options, launch, deals) {
         return Err(Ending::Usage(format!(
-            "{} has started {} of bdrun, as the masters of one job on several nodes, and {what} is for one node only; for jobs that have \
-             nothing to do with each other: {NODES}={ALONE} in the environment",
+            "{} has started {} of bdrun, as the masters of one job on several nodes, and {what} is for one node only, or for parts that are \
+             dealt out (of --parts or --glob, without --keep-order); for jobs that have nothing to do with each other: {NODES}={ALONE} in \
+             the environment",
             launcher.name, launcher.nodes
         )));
     }
     let words: Vec<String> = options.line().iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let nodes = Nodes::meet(&launcher, options.np, &words).map_err(Ending::Setup)?;
-    Ok(Some(Elsewhere { nodes, told: false }))
-}
-
-/// Which ranks are here.
-pub(super) fn spread(elsewhere: Option<&Elsewhere>, np: u32) -> Spread {
-    elsewhere.map_or(Spread::alone(np), |elsewhere| elsewhere.nodes.spread())
-}
-
-/// How many masters share the memory and the processors of this machine.
-pub(super) fn masters_here(elsewhere: Option<&Elsewhere>) -> u32 {
-    elsewhere.map_or(1, |elsewhere| elsewhere.nodes.on_this_machine())
+    // MPICH's, in whose name Hydra starts processes, where it leaves the others alone.
+    let usr1_is_the_launchers = variable("HYDI_CONTROL_FD").is_some();
+    Ok(Some(Elsewhere { nodes, told: false, deals, usr1_is_the_launchers }))
 }
 
 impl Elsewhere {
@@ -95,7 +146,7 @@ impl Elsewhere {
         let mail = open().map_err(|error| Ending::Setup(format!("another descriptor: {error}")))?;
         let post = post.clone();
         let tell = Box::new(move |told| _ = post.leave(Message::Nodes(told)));
-        self.nodes.begin(setup.segment.shared(), mail, tell);
+        self.nodes.begin(setup.segment.shared(), mail, self.deals, tell);
         Ok(())
     }
 
@@ -115,11 +166,25 @@ impl Elsewhere {
     }
 
     /// It is over here, so far with this ending: waits until it is everywhere, and how it ends then. The
-    /// first node's statistics become those of all.
-    pub fn leave(&mut self, stats: &mut Stats, mut ending: Ending, letters: &Letters<Message>) -> Ending {
+    /// first node's statistics and history, of a job that began then, become those of all.
+    pub fn leave(
+        &mut self,
+        stats: &mut Stats,
+        began: SystemTime,
+        history: &mut Option<History>,
+        mut ending: Ending,
+        letters: &Letters<Message>,
+    ) -> Ending {
         self.nodes.set_over();
+        let began = began.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         // Numbers and texts: nothing that cannot be written.
-        self.nodes.bye(serde_json::to_vec(stats).unwrap_or_default());
+        let account = |account: Account| serde_json::to_vec(&account).unwrap_or_default();
+        self.nodes.bye(if self.is_first() {
+            vec![]
+        } else {
+            let (stats, rest) = (stats.clone(), stats.rest.clone());
+            account(Account { began, stats, rest, history: history.take() })
+        });
         loop {
             let message = match letters.next(LONG) {
                 Ok(message) => message,
@@ -129,7 +194,11 @@ impl Elsewhere {
             match message {
                 Message::Nodes(Told::Over(accounts)) => {
                     for (node, account) in accounts {
-                        let Ok(other) = serde_json::from_slice::<Stats>(&account) else { continue };
+                        let Ok(account) = serde_json::from_slice::<Account>(&account) else { continue };
+                        let other = Stats { rest: account.rest, ..account.stats };
+                        if let (Some(own), Some(history)) = (&mut *history, account.history) {
+                            own.join(node, account.began - began, history);
+                        }
                         if ending.is_success() && other.exit_code != 0 {
                             let (code, why) = (other.exit_code, other.error.clone().unwrap_or_default());
                             ending = Ending::Elsewhere { node, code, why };
@@ -171,19 +240,64 @@ impl Elsewhere {
                 self.nodes.end(end_of(&broken));
                 Some(broken)
             }
-            Told::Settled | Told::Over(_) => None,
+            Told::Settled | Told::Over(_) | Told::Said(..) | Told::Lost(..) => None,
         }
     }
 
     /// Who speaks for all of them.
     pub fn is_first(&self) -> bool {
-        self.nodes.spread().node == 0
+        self.node() == 0
+    }
+
+    /// Which of them this is.
+    pub fn node(&self) -> u32 {
+        self.nodes.spread().node
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.nodes.spread().nodes
+    }
+
+    /// Ranks of several nodes may wait for each other.
+    pub fn is_linked(&self) -> bool {
+        !self.deals
+    }
+
+    /// Whether this signal says that another master is gone, which is noticed besides, and is none of the
+    /// ranks'.
+    pub fn is_the_launchers(&self, signal: i32) -> bool {
+        self.deals && self.usr1_is_the_launchers && signal == libc::SIGUSR1
+    }
+
+    /// See [`Nodes::may_begin`].
+    pub fn may_begin(&self) -> bool {
+        !self.deals || self.nodes.may_begin()
+    }
+
+    /// Says this to all others.
+    pub fn say_to_all(&self, word: &Word) {
+        let others = (0..self.count()).filter(|&node| node != self.node());
+        others.for_each(|node| self.say(node, word.clone()));
+    }
+
+    /// See [`Nodes::say`].
+    pub fn say(&self, node: u32, word: Word) {
+        self.nodes.say(node, word);
+    }
+
+    /// What the machine of a node is called.
+    pub fn host(&self, node: u32) -> &str {
+        self.nodes.host(node)
     }
 }
 
 impl Job<'_> {
     /// Ranks of other nodes are none of this master's.
     pub(super) fn skip_those_elsewhere(&mut self) {
+        if self.setup.deals {
+            return;
+        }
         let here = self.setup.segment.here();
         for rank in (0..self.np()).filter(|rank| !here.contains(rank)) {
             self.ranks[rank as usize].status = Some("elsewhere".into());
@@ -220,6 +334,10 @@ impl Job<'_> {
                 }
             }
             Told::Broken(error) => self.end(broken(error, &self.setup.scratch_dirs)),
+            Told::Said(node, Word::Asked { id, rank }) => self.answer_node(node, id, rank),
+            Told::Said(_, Word::Answer { id, answer }) => self.node_answers(id, &answer),
+            Told::Said(node, word) => self.hear_of_parts(node, word),
+            Told::Lost(node, why) => self.lose_node(node, &why),
             // Only who has said goodbye is told so, in `leave`.
             Told::Over(_) => {}
         }
@@ -237,7 +355,7 @@ impl Job<'_> {
 /// How the job ends if the gateway can do nothing more.
 fn broken(error: TransportError, scratch_dirs: &[PathBuf]) -> Ending {
     match error {
-        TransportError::Broken(text) => Ending::Internal(text),
+        TransportError::Broken(text) | TransportError::Lost { why: text, .. } => Ending::Internal(text),
         TransportError::Full { rank, need } => {
             Ending::ScratchFull { rank, need, directory: scratch::fullest(scratch_dirs) }
         }

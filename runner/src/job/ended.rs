@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::{Job, resume};
 use crate::display;
 use crate::launch::Given;
-use crate::stats::{MemoryUse, RankStats};
+use crate::stats::{MemoryUse, RankStats, Stats};
 
 /// So many are kept before it is looked at which are worth it.
 const MANY: usize = 512;
@@ -179,6 +179,17 @@ impl Job<'_> {
         moved
     }
 
+    /// Of ranks that were dealt out, those whom no node has begun: each is in the statistics where all are.
+    pub(super) fn add_who_never_began(&self, stats: &mut Stats) {
+        stats.ranks.dedup_by_key(|rank| rank.rank);
+        if !self.ended.all {
+            return;
+        }
+        let mut began = std::mem::take(&mut stats.ranks).into_iter().peekable();
+        let one = |rank| began.next_if(|stats| stats.rank == rank).unwrap_or_else(|| self.stats_of(rank));
+        stats.ranks = (0..self.np()).map(one).collect();
+    }
+
     /// What the statistics tell of all ranks of which something is kept, in order, and the sums of the
     /// others.
     pub(super) fn all_stats(&mut self) -> (Vec<RankStats>, RankStats) {
@@ -186,7 +197,7 @@ impl Job<'_> {
         let (mut ranks, rest) = self.ended.take();
         ranks.extend(living);
         ranks.sort_unstable_by_key(|stats| stats.rank);
-        if self.ended.all {
+        if self.ended.all && !self.setup.deals {
             let mut next = ranks.into_iter().peekable();
             let one = |rank| next.next_if(|stats| stats.rank == rank).unwrap_or_else(|| self.stats_of(rank));
             let all = if self.setup.segment.is_spread() { self.setup.segment.here() } else { 0..self.np() };

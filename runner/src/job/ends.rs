@@ -14,7 +14,7 @@ impl Job<'_> {
     pub(super) fn halt_of(&self, rank: u32) -> Halt {
         let given = &self.options.launch;
         let asked = if given.keep_going { Halt::NEVER } else { given.halt.unwrap_or(Halt::FIRST) };
-        if self.is_stranger(rank) { asked } else { Halt::FIRST }
+        if self.setup.deals || self.is_stranger(rank) { asked } else { Halt::FIRST }
     }
 
     /// Whether a rank that failed is run again, which is said.
@@ -41,9 +41,26 @@ impl Job<'_> {
 
     /// A rank has failed: so does the job, unless the others are to go on.
     pub(super) fn fail_rank(&mut self, rank: u32, ending: Ending) {
-        if std::mem::replace(&mut self.ranks[rank as usize].failed, true) {
+        let deals = self.setup.deals;
+        let record = &mut self.ranks[rank as usize];
+        let before = std::mem::replace(&mut record.failed, true);
+        let ending = match record.reason.take() {
+            Some(reason) => reason,
+            None if before => return,
+            None => ending,
+        };
+        if deals && record.status.is_none() {
+            // It is being killed for that. The first node's master is told once it has ended.
+            record.reason = Some(ending);
             return;
         }
+        if self.rank_is_over(rank, Some(&ending)) {
+            self.count_failure(rank, ending);
+        }
+    }
+
+    /// One has, here or elsewhere.
+    pub(super) fn count_failure(&mut self, rank: u32, ending: Ending) {
         let halt = self.halt_of(rank);
         self.failures += 1;
         if halt.when == When::Now && halt.is_reached(self.failures, self.well, self.np()) {
@@ -58,6 +75,13 @@ impl Job<'_> {
 
     /// A rank has ended well.
     pub(super) fn rank_is_done(&mut self, rank: u32) {
+        if self.rank_is_over(rank, None) {
+            self.count_well(rank);
+        }
+    }
+
+    /// One has, here or elsewhere.
+    pub(super) fn count_well(&mut self, rank: u32) {
         self.well += 1;
         let halt = self.halt_of(rank);
         if halt.when == When::Now && halt.is_reached(self.failures, self.well, self.np()) {
@@ -67,7 +91,9 @@ impl Job<'_> {
                 self.np()
             ));
             let failed = self.first_failure.take().filter(|_| halt.why == Why::Done);
-            self.ending.get_or_insert(failed.unwrap_or(Ending::Success));
+            if self.ending.get_or_insert(failed.unwrap_or(Ending::Success)).is_success() {
+                self.end_well_elsewhere();
+            }
             self.escalate(EscalationEvent::End);
         } else {
             self.halt_soon(halt);
@@ -81,6 +107,9 @@ impl Job<'_> {
             self.note(&format!("no other rank is begun (--halt {halt})"));
             if halt.why == Why::Success {
                 self.first_failure = None;
+            }
+            if self.setup.deals {
+                return self.deal_no_more();
             }
             // Before the end that is the reason: another would be begun in the place of who has ended.
             self.events.insert(0, Event::Halt);

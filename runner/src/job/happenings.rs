@@ -80,6 +80,8 @@ impl Job<'_> {
                 }
                 self.retire(rank);
             }
+            Happening::Signal(signal)
+                if self.elsewhere.as_ref().is_some_and(|elsewhere| elsewhere.is_the_launchers(signal)) => {}
             Happening::Signal(signal) => {
                 if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2 | libc::SIGTSTP) {
                     let signal = u8::try_from(signal).unwrap_or(15);

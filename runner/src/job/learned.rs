@@ -79,6 +79,10 @@ impl Job<'_> {
         if !self.setup.alone || self.np() < 2 || self.coming.is_some() {
             return None;
         }
+        if self.setup.deals {
+            let (done, total) = (u64::from(self.parts_over()), u64::from(self.np()));
+            return Some(JobProgress { label: "parts".into(), done, total });
+        }
         // Of those that have ended, how long they took in all, and how many they are, those included that had
         // before this job began.
         let (mut done, mut lives, mut over) = (self.ended.lived_s, self.ended.lives, self.ended.tally.sum());

@@ -27,6 +27,7 @@
 //! | `report.rs` | progress and the final account |
 //! | `recorded.rs` | what happened when, and the files made of it |
 //! | `elsewhere.rs` | the other nodes of the job |
+//! | `dealt.rs` | ranks that are dealt out over them |
 //! | `elastic.rs` | the budget that follows what is there |
 //! | `resume.rs` | what was done before, what is left, and what of it is written down |
 //! | `learned.rs` | what earlier runs say of it, and what it adds to that |
@@ -41,6 +42,7 @@ mod besides;
 mod blocks;
 mod chaos;
 mod come;
+mod dealt;
 mod describe;
 mod elastic;
 mod elsewhere;
@@ -86,8 +88,9 @@ use crate::post::{Letters, post};
 use crate::residency::{Core, Effect, Event};
 use crate::supervisor::{self, Escalation, EscalationEffect, EscalationEvent, Supervisor};
 use chaos::Chaos;
+use dealt::Dealt;
 use elastic::Follow;
-use elsewhere::Elsewhere;
+use elsewhere::{Elsewhere, Place};
 use ended::Ended;
 use listen::{Listener, Message};
 use output::Unwritten;
@@ -172,6 +175,10 @@ struct Job<'a> {
     work: report::Work,
     /// The other nodes.
     elsewhere: Option<Elsewhere>,
+    /// Where ranks are dealt out over them.
+    dealt: Option<Dealt>,
+    /// What was asked and other nodes have not answered.
+    questions: asked::Questions,
     /// The budget follows what is there.
     follow: Option<Follow>,
     /// Ranks that are to begin, with what is set aside for them, and when the next may.
@@ -290,9 +297,8 @@ impl<'a> Job<'a> {
         begin: Instant,
         elsewhere: &mut Option<Elsewhere>,
     ) -> Result<Self, Ending> {
-        let spread = elsewhere::spread(elsewhere.as_ref(), options.np);
-        let masters = elsewhere::masters_here(elsewhere.as_ref());
-        let mut setup = Setup::new(options, launch, spread, masters)?;
+        let place = Place::of(elsewhere.as_ref(), options.np);
+        let mut setup = Setup::new(options, launch, place)?;
         for note in &setup.notes {
             lock(&output).note(note);
         }
@@ -300,7 +306,8 @@ impl<'a> Job<'a> {
         if let Some(elsewhere) = elsewhere {
             elsewhere.begin(&setup, &post)?;
         }
-        let (journal, done) = resume::open(options, &setup, &post)?;
+        let is_first = elsewhere.as_ref().is_none_or(Elsewhere::is_first);
+        let (journal, done) = resume::open(options, &setup, is_first, &post)?;
         let around = output.clone();
         let config = supervisor::Config {
             tag_output: options.tag_output,
@@ -324,8 +331,11 @@ impl<'a> Job<'a> {
             .map_err(|error| Ending::Setup(format!("cannot listen to the ranks: {error}")))?;
         let core = match &coming {
             Some(_) => Core::open(setup.limits, watch.stranger(options)),
+            None if setup.deals => Core::shared_out(setup.limits, watch.stranger(options), options.np),
             None => Core::new(setup.limits, &watch.begin(options, &setup)),
         };
+        let dealt = elsewhere.as_ref().filter(|_| setup.deals);
+        let dealt = dealt.map(|elsewhere| Dealt::new(options, &setup, &done, elsewhere));
         let can = if setup.independent { watch.stranger(options) } else { watch.native(false) };
         let (coming, first) = match coming {
             Some((window, known)) => (Some(window), Some(Event::Came { ranks: known, more: true })),
@@ -372,6 +382,8 @@ impl<'a> Job<'a> {
             meter: report::Meter::default(),
             work: report::Work::default(),
             elsewhere: None,
+            dealt,
+            questions: asked::Questions::default(),
             follow: None,
             delayed: VecDeque::new(),
             next_start: None,
@@ -380,8 +392,7 @@ impl<'a> Job<'a> {
         if let Some(history) = &mut job.history {
             history.rules = Some((job.setup.limits, can));
         }
-        let computing = job.setup.limits.processors.min(options.resident_limit());
-        job.follow = Follow::start(options, job.setup.independent, job.setup.limits.budget, computing);
+        job.follow = Follow::start(options, &job.setup, place.masters);
         job.known_left = job.setup.known.in_all();
         job.skip(&done);
         Ok(job)
@@ -396,6 +407,7 @@ impl<'a> Job<'a> {
         let mut still_since = Instant::now();
         loop {
             let happened = self.schedule();
+            self.ask_for_parts();
             self.tell_elsewhere();
             let now = Instant::now();
             // Who is in an uninterruptible sleep (a disk that does not answer) does not die.
@@ -431,7 +443,7 @@ impl<'a> Job<'a> {
                     quiet_since = None;
                     let acted = self.elsewhere.as_ref().map(Elsewhere::acted);
                     if !self.observe_all() {
-                        match &self.elsewhere {
+                        match self.elsewhere.as_ref().filter(|elsewhere| elsewhere.is_linked()) {
                             // The others may yet do something.
                             Some(elsewhere) => elsewhere.set_quiet(acted),
                             None => {
@@ -599,6 +611,7 @@ impl<'a> Job<'a> {
         if self.setup.segment.header().tokens.running() == 0 && !self.core.is_quiet() {
             self.observe_all();
         }
+        self.reply();
         let snapshot = self.snapshot();
         self.output.progress(snapshot);
     }

@@ -63,7 +63,7 @@ impl Job<'_> {
 
     pub(super) fn order(&mut self, order: Effect) {
         match order {
-            Effect::Start { rank, reserve } if self.options.launch.delay.is_some() => {
+            Effect::Start { rank, reserve } if self.options.launch.delay.is_some() || !self.may_begin() => {
                 self.delayed.push_back((rank, reserve));
                 self.start_delayed(Instant::now());
             }
@@ -114,9 +114,13 @@ impl Job<'_> {
         }
     }
 
-    /// Begins those whose time has come (`--delay`); how long until the next.
+    /// Begins those whose time has come (`--delay`), or that wait for a word of the first node's master; how
+    /// long until the next.
     pub(super) fn start_delayed(&mut self, now: Instant) -> Duration {
-        let Some(delay) = self.options.launch.delay else { return TICK };
+        let delay = self.options.launch.delay.unwrap_or(Duration::ZERO);
+        if !self.delayed.is_empty() && !self.may_begin() {
+            return TICK;
+        }
         while !self.delayed.is_empty() && self.ending.is_none() {
             let wait = self.next_start.map_or(Duration::ZERO, |next| next.saturating_duration_since(now));
             if wait > Duration::ZERO {
@@ -130,12 +134,20 @@ impl Job<'_> {
         TICK
     }
 
-    /// Nobody else is begun, nor are those whose time (`--delay`) has not come.
-    pub(super) fn begin_no_delayed(&mut self) {
-        for (rank, _) in std::mem::take(&mut self.delayed) {
+    /// Nobody else is begun, nor are those whose time (`--delay`) has not come: who.
+    pub(super) fn begin_no_delayed(&mut self) -> Vec<u32> {
+        let delayed: Vec<u32> = std::mem::take(&mut self.delayed).into_iter().map(|(rank, _)| rank).collect();
+        for &rank in &delayed {
             self.supervisor.never_was(rank);
             self.done(rank, Outcome::NotStarted);
         }
+        delayed
+    }
+
+    /// Where ranks are dealt out: the first node's master was heard a moment ago, so that it has given none
+    /// of them to others.
+    fn may_begin(&self) -> bool {
+        self.elsewhere.as_ref().is_none_or(super::Elsewhere::may_begin)
     }
 
     fn start_rank(&mut self, rank: u32, reserve: u64) {

@@ -7,10 +7,9 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _};
 
+use super::elsewhere::Place;
 use super::setup::Decided;
 use super::watch;
-use bdrun_ipc::spread::Spread;
-
 use crate::cli::{Options, OutputKind};
 use crate::display::curve;
 use crate::exit::Ending;
@@ -62,7 +61,7 @@ struct Plan {
 /// Prints what would be run: lines for a shell on standard output, the plan on standard error. Whoever closes
 /// the pipe has seen enough.
 pub(super) fn dry_run(launch: Launch, options: &Options) -> Result<Launch, Ending> {
-    let decided = Decided::new(options, &launch, Spread::alone(options.np), 1)?;
+    let decided = Decided::new(options, &launch, Place::alone(options.np))?;
     let plan = Plan::new(options, &launch, &decided, &Journal::peek(options, &launch)?);
     let mut out = BufWriter::new(std::io::stdout().lock());
     let ranks = plan.parts.iter().map(|part| (part.rank, part.expected()));

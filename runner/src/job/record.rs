@@ -5,6 +5,7 @@ use std::ops::{Index, IndexMut};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use crate::exit::Ending;
 use crate::holder::{Holder, Scratch};
 use crate::measure::{Group, Sample};
 use crate::stats::ProcessStats;
@@ -29,6 +30,8 @@ pub(super) struct Record {
     pub overdue: Option<Instant>,
     /// Its failure was counted: it was killed for it, and its end is no other.
     pub failed: bool,
+    /// Why, where that is told once it has ended.
+    pub reason: Option<Ending>,
     /// It needs so many bytes, beside so many of others: to be told when it is given more than there is.
     pub overdraft: Option<(u64, u64)>,
     /// Its processes, if they are measured.

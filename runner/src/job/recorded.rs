@@ -121,6 +121,17 @@ impl Job<'_> {
         }
     }
 
+    /// How many ranks have ended of those that are here or were, where so many are over for the core: those
+    /// that others run are.
+    pub(super) fn over_here(&self, over: u32) -> u32 {
+        if self.setup.deals {
+            return self.ended.tally.sum();
+        }
+        let here =
+            if self.setup.segment.is_spread() { self.setup.segment.here().len() as u32 } else { self.np() };
+        over.saturating_sub(self.np() - here)
+    }
+
     /// Writes down how the job is, if it is time to; when it will be next.
     pub(super) fn record(&mut self, now: Instant) -> Option<Duration> {
         let t = now.duration_since(self.begin).as_secs_f64();
@@ -133,6 +144,7 @@ impl Job<'_> {
         let segment = self.setup.segment.clone();
         let header = segment.header();
         let counts = self.core.counts();
+        let done = self.over_here(counts.exited);
         let outside = self.watch.running(&self.ranks);
         let [written, read] = self.moved_bytes();
         if self.watch.accounts.is_shared() {
@@ -149,7 +161,7 @@ impl Job<'_> {
             running: header.tokens.running() + outside,
             resident: counts.resident,
             out: counts.out,
-            done: counts.exited,
+            done,
             written,
             read,
         });

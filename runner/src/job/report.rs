@@ -1,7 +1,7 @@
 //! Progress while the job runs, and the account at its end.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use bdrun_ipc::segment::Progress;
 
@@ -119,7 +119,7 @@ impl Job<'_> {
             running: header.tokens.running() + outside,
             resident: counts.resident,
             evicted: counts.out,
-            done: counts.exited,
+            done: if self.setup.deals { self.parts_over() } else { self.over_here(counts.exited) },
             held_bytes: (budget as i64 - header.pool.free()).max(0) as u64,
             budget_bytes: budget,
             disk_bytes_per_s: self.meter.rate(moved),
@@ -199,17 +199,23 @@ impl Job<'_> {
             budget_named: matches!(self.options.memory, Some(Memory::Bytes(_))),
             measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks, cpu_s)),
         };
-        let mut ending = match self.learn(&stats) {
-            Err(unwritten) if ending.is_success() => {
-                stats.ended_by(&unwritten);
-                unwritten
-            }
-            _ => ending,
-        };
         let is_first = self.elsewhere.as_ref().is_none_or(Elsewhere::is_first);
+        let mut ending = ending;
         let mut elsewhere = self.elsewhere.take();
         if let Some(elsewhere) = &mut elsewhere {
-            ending = elsewhere.leave(&mut stats, ending, &self.letters);
+            let began = SystemTime::now() - self.begin.elapsed();
+            ending = elsewhere.leave(&mut stats, began, &mut self.history, ending, &self.letters);
+        }
+        if is_first && self.setup.deals {
+            self.add_who_never_began(&mut stats);
+        }
+        // All that the others have told is in it now.
+        if is_first
+            && let Err(unwritten) = self.learn(&stats)
+            && ending.is_success()
+        {
+            stats.ended_by(&unwritten);
+            ending = unwritten;
         }
         Finished { stats, ending, until, history: self.history.take(), is_first, elsewhere }
     }

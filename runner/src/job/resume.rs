@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::ended::Tally;
 use super::record::Record;
 use super::setup::Setup;
-use super::{Job, Message};
+use super::{Elsewhere, Job, Message};
 use crate::cli::{Halt, Options};
 use crate::exit::Ending;
 use crate::in_use;
@@ -56,12 +56,17 @@ pub(super) fn check(options: &Options, alone: bool) -> Result<(), Ending> {
     }
 }
 
-/// The journal that was asked for, and who is done.
+/// The journal that was asked for, and who is done. Of ranks that are dealt out the first node's master has
+/// it.
 pub(super) fn open(
     options: &Options,
     setup: &Setup,
+    is_first: bool,
     post: &Post<Message>,
 ) -> Result<(Journal, Vec<Done>), Ending> {
+    if setup.deals && !is_first {
+        return Ok((Journal::elsewhere(options), vec![]));
+    }
     let post = post.clone();
     let here = if setup.segment.is_spread() { setup.segment.here() } else { 0..setup.launch.np() };
     Journal::open(options, &setup.launch, here, move |error| {
@@ -131,13 +136,13 @@ impl Job<'_> {
             // It was told to end, so what it says of itself does not count.
             stopped: self.escalation.ending() || self.ranks[rank as usize].overdue.is_some(),
             began: SystemTime::now() - lived,
-            seconds: lived.as_secs_f64(),
+            lived,
             peak,
         };
         let start = ended.began.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        let process = ProcessStats { start, end: start + ended.seconds, exit_code: exit, signal };
+        let process = ProcessStats { start, end: start + lived.as_secs_f64(), exit_code: exit, signal };
         self.ranks[rank as usize].process = Some(process);
-        self.journal.ended(&self.setup.launch, rank, ended);
+        self.try_has_ended(rank, ended);
     }
 
     /// What a rank is called.
@@ -150,16 +155,21 @@ impl Job<'_> {
         let ended_well = self.ending.as_ref().is_some_and(Ending::is_success);
         let unread = matches!(self.ending, Some(Ending::Interrupted { signal: 13 }));
         let np = self.np();
-        if ended_well || unread || !self.setup.alone || np == 1 {
+        let is_first = self.elsewhere.as_ref().is_none_or(Elsewhere::is_first);
+        if ended_well || unread || !self.setup.alone || np == 1 || (self.setup.deals && !is_first) {
             return;
         }
         let mut tally = self.ended.tally;
         for (_, record) in self.ranks.iter() {
             tally.add(self::status(record));
         }
+        if let Some(dealt) = &self.dealt {
+            // Whether those that others have had not told of had begun is not known here.
+            (tally.well, tally.failed, tally.stopped) = (self.well, self.failures, dealt.given());
+        }
         let Tally { earlier, failed, stopped, .. } = tally;
         let well = earlier + tally.well;
-        let unborn = np - well - failed - stopped;
+        let unborn = np.saturating_sub(well + failed + stopped);
         if unborn == np {
             return;
         }

@@ -11,6 +11,7 @@ use bdrun_ipc::spread::Spread;
 use sbmalloc::{Compression, TrackerChoice};
 
 use super::blocks::{Blocks, PLACES};
+use super::elsewhere::Place;
 use super::learned;
 use super::mpi;
 use super::preload::{self, Way};
@@ -36,6 +37,8 @@ pub(super) struct Setup {
     pub independent: bool,
     /// Ranks need not each other: what one of them has done counts without the rest.
     pub alone: bool,
+    /// They are dealt out over several nodes.
+    pub deals: bool,
     /// The library put in front of it.
     pub preload: Option<PathBuf>,
     /// The one to put there if ranks cannot be paged from outside.
@@ -124,16 +127,22 @@ pub(super) struct Decided {
     notes: Vec<String>,
 }
 
+/// Whether the ranks know nothing of bdrun.
+pub(super) fn is_independent(options: &Options, launch: &Launch) -> Result<bool, Ending> {
+    Kind::of(options, launch).map(|kind| kind.independent)
+}
+
 /// Whether there are more ranks than places for those that may talk to one another, or nobody knows how many.
 fn is_wide(options: &Options, launch: &Launch) -> bool {
     launch.streams() || options.np > MAX_RANKS
 }
 
 impl Decided {
-    /// `spread`: which of the ranks are here; `masters`: how many share this machine.
-    pub fn new(options: &Options, launch: &Launch, spread: Spread, masters: u32) -> Result<Self, Ending> {
+    /// `place`: what is here of it.
+    pub fn new(options: &Options, launch: &Launch, place: Place) -> Result<Self, Ending> {
+        let Place { spread, masters, deals } = place;
         let Kind { program, mpi, independent, preload, fallback, alone } = Kind::of(options, launch)?;
-        let wide = is_wide(options, launch);
+        let wide = deals || is_wide(options, launch);
         if wide && !independent {
             return Err(Ending::Setup(format!(
                 "{} ranks: of those that may talk to one another (of an MPI, of bdrun's own runtime, or with --preload) there may be \
@@ -223,15 +232,15 @@ impl Decided {
 }
 
 impl Setup {
-    /// `spread`, `masters`: see [`Decided::new`].
-    pub fn new(options: &Options, launch: Launch, spread: Spread, masters: u32) -> Result<Self, Ending> {
-        let decided = Decided::new(options, &launch, spread, masters)?;
+    /// `place`: what is here of it.
+    pub fn new(options: &Options, launch: Launch, place: Place) -> Result<Self, Ending> {
+        let decided = Decided::new(options, &launch, place)?;
         let Limits { budget: managed, processors: tokens, .. } = decided.limits;
         let mut notes = Vec::new();
         let scratch_dirs = scratch::directories(options, &mut notes)?;
         notes.extend(decided.notes);
         let spill = scratch::make_file_in_each(&scratch_dirs)?;
-        let wide = is_wide(options, &launch);
+        let (wide, spread) = (place.deals || is_wide(options, &launch), place.spread);
         let (places, spread) =
             if wide { (PLACES, Spread::alone(PLACES)) } else { (spread.here().len() as u32, spread) };
         let segment = Segment::create_spread(spread, managed, managed / 2, tokens).map_err(setup)?;
@@ -252,6 +261,7 @@ impl Setup {
             program: decided.program,
             independent: decided.independent,
             alone: decided.alone,
+            deals: place.deals,
             preload: decided.preload,
             fallback: decided.fallback,
             scratch_dirs,

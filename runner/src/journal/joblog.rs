@@ -7,10 +7,11 @@ use crate::residency::Rank;
 /// The first line.
 pub(super) const HEADER: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
 
-/// `begin`: seconds since 1970. The host is this one, and nothing was sent to it nor fetched.
-pub(super) fn line(launch: &Launch, rank: Rank, ended: &Ended, begin: f64) -> String {
-    let Ended { exit, signal, seconds, .. } = ended;
+/// `begin`: seconds since 1970. `host`: if it is not this one. Nothing was sent to it nor fetched.
+pub(super) fn line(launch: &Launch, rank: Rank, ended: &Ended, begin: f64, host: Option<&str>) -> String {
+    let Ended { exit, signal, lived, .. } = ended;
+    let (seconds, host) = (lived.as_secs_f64(), host.unwrap_or(":"));
     let command = launch.command_line(rank).replace('\n', " ");
     let number = u64::from(rank) + 1;
-    format!("{number}\t:\t{begin:.3}\t{seconds:10.3}\t0\t0\t{exit}\t{signal}\t{command}\n")
+    format!("{number}\t{host}\t{begin:.3}\t{seconds:10.3}\t0\t0\t{exit}\t{signal}\t{command}\n")
 }

@@ -32,7 +32,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
 
 use crate::cli::Options;
 use crate::exit::Ending;
@@ -52,7 +54,7 @@ pub fn aside(path: &Path) -> PathBuf {
 }
 
 /// How a rank ended, to be written down.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     /// Its exit code; 0 if a signal ended it.
     pub exit: i32,
@@ -62,8 +64,8 @@ pub struct Ended {
     pub stopped: bool,
     /// When its process began.
     pub began: SystemTime,
-    /// How long it lived, seconds.
-    pub seconds: f64,
+    /// How long it lived.
+    pub lived: Duration,
     /// The most it held, bytes, as far as it is known.
     pub peak: u64,
 }
@@ -161,6 +163,12 @@ impl Journal {
         Ok((Self { writer, keeps }, done))
     }
 
+    /// That of a master of whose ranks another writes down how they ended.
+    #[must_use]
+    pub fn elsewhere(options: &Options) -> Self {
+        Self { writer: None, keeps: options.journal.path().is_some() }
+    }
+
     /// Who is done, for a job that is only shown: nothing is written.
     ///
     /// # Errors
@@ -186,8 +194,8 @@ impl Journal {
         self.keeps
     }
 
-    /// A rank has ended. Returns at once.
-    pub fn ended(&self, launch: &Launch, rank: Rank, ended: Ended) {
+    /// A rank has ended, on that host if it was not on this one. Returns at once.
+    pub fn ended(&self, launch: &Launch, rank: Rank, ended: Ended, host: Option<&str>) {
         let Some(writer) = &self.writer else { return };
         let begin = ended.began.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         let output = if self.keeps { launch.output(rank) } else { None };
@@ -200,10 +208,10 @@ impl Journal {
             stopped: ended.stopped,
             revoked: false,
             begin,
-            seconds: ended.seconds,
+            seconds: ended.lived.as_secs_f64(),
             peak: ended.peak,
         };
-        writer.write(end, output, joblog::line(launch, rank, &ended, begin));
+        writer.write(end, output, joblog::line(launch, rank, &ended, begin, host));
     }
 
     /// Writes what is left.

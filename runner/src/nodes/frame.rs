@@ -4,6 +4,9 @@ use bdrun_ipc::far::{Change, Range};
 use bdrun_ipc::wire::{decode_value, encode_value};
 use serde::{Deserialize, Serialize};
 
+use crate::exit::Ending;
+use crate::journal::Ended;
+
 /// What one master says to another; some have bytes besides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
@@ -83,8 +86,12 @@ pub enum Frame {
         /// How.
         change: Change,
     },
-    /// This master is there.
-    Beat,
+    /// What the job's main thread there says.
+    Said(Word),
+    /// This master is there, and was when its clock said this, ns.
+    Beat(u64),
+    /// By the first, where ranks are dealt out: it has heard a [`Frame::Beat`] of then.
+    Heard(u64),
     /// By the first master: is there anything that goes on?
     Probe(u64),
     /// The answer.
@@ -101,6 +108,67 @@ pub enum Frame {
     Last,
 }
 
+/// What the main threads of masters say to each other: of ranks that are dealt out ([`super::deal`]), and of
+/// how the job is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Word {
+    /// To the first: this node could begin more. See [`super::deal::Event::Asks`].
+    Asks {
+        /// How many.
+        count: u32,
+        /// How many of these at once.
+        idle: u32,
+        /// Bytes of its budget that are free.
+        free: u64,
+        /// Bytes of all of it.
+        budget: u64,
+    },
+    /// By the first: these are to be run there.
+    Yours(Vec<u32>),
+    /// By the first: what of these was not begun is to come back. See [`super::deal::Effect::Recall`].
+    Recall {
+        /// These.
+        ranks: Vec<u32>,
+        /// All of it, and nobody else is begun.
+        all: bool,
+    },
+    /// To the first: the answer.
+    Back(Vec<u32>),
+    /// To the first: a try of a rank has ended.
+    Tried {
+        /// The rank.
+        rank: u32,
+        /// How.
+        ended: Ended,
+    },
+    /// To the first: a rank has ended for good.
+    Over {
+        /// The rank.
+        rank: u32,
+        /// How a job ends by that; nothing of one that ended well.
+        failed: Option<Ending>,
+    },
+    /// Somebody looks at the job, at all ranks or at one.
+    Asked {
+        /// Number of the question.
+        id: u64,
+        /// The one.
+        rank: Option<u32>,
+    },
+    /// The answer.
+    Answer {
+        /// To which question.
+        id: u64,
+        /// In JSON.
+        answer: Vec<u8>,
+    },
+    /// By the first: nobody is given anything any more.
+    AllOver {
+        /// The job ends well, though ranks still run: they are ended.
+        now: bool,
+    },
+}
+
 /// Who a master is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -114,6 +182,8 @@ pub struct Hello {
     pub command: u64,
     /// What stands for the machine: masters on one have the same.
     pub machine: u64,
+    /// What it is called.
+    pub host: String,
 }
 
 /// A member at a collective.
@@ -162,7 +232,9 @@ impl Frame {
         !matches!(
             self,
             Self::Hello(_)
-                | Self::Beat
+                | Self::Said(_)
+                | Self::Beat(_)
+                | Self::Heard(_)
                 | Self::Probe(_)
                 | Self::Probed(_)
                 | Self::Settled

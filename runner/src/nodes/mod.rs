@@ -9,11 +9,13 @@
 //! | what carries that? | `transport.rs`; `mpi.rs`: the MPI that is there |
 //! | what happens at a node of what ranks of others do? | `gateway/` |
 //! | is another master still there? | `watch.rs` |
+//! | which node runs which part, where ranks need not each other? | `deal.rs` |
 //! | who must be told of a communicator, and of who comes to a collective? | `book.rs` |
 
 #[cfg(test)]
 mod at_scale;
 mod book;
+pub mod deal;
 mod frame;
 mod gateway;
 pub mod mpi;
@@ -35,7 +37,7 @@ use bdrun_ipc::segment::Segment;
 use bdrun_ipc::spread::Spread;
 use twox_hash::XxHash3_64;
 
-pub use frame::End;
+pub use frame::{End, Word};
 use frame::{Frame, Hello};
 use gateway::Gateway;
 pub use gateway::{Order, Shared, Told};
@@ -50,17 +52,23 @@ const MEETING: Duration = Duration::from_secs(60);
 /// one may be gone meanwhile.
 const FINISHING: Duration = Duration::from_secs(30);
 
+/// How long MPI may take to begin: it waits for all masters, of which one may have ended meanwhile.
+const BEGINNING: Duration = Duration::from_secs(300);
+
 /// What the gateway is given once there is a segment.
 struct Work {
     segment: Arc<Segment>,
     mail: Mail,
     tell: Box<dyn Fn(Told) + Send>,
+    spread: Spread,
+    deals: bool,
 }
 
 /// This master among the others.
 pub struct Nodes {
     spread: Spread,
     on_this_machine: u32,
+    hosts: Vec<String>,
     shared: Arc<Shared>,
     orders: Sender<Order>,
     work: Option<Sender<Work>>,
@@ -82,7 +90,7 @@ impl Nodes {
         let shared = Arc::new(Shared::default());
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (command, machine) = (hash_of(command), machine());
-        let hello = Hello { protocol: PROTOCOL, version, ranks, command, machine };
+        let hello = Hello { protocol: PROTOCOL, version, ranks, command, machine, host: host() };
         let (launcher, seen) = (launcher.clone(), shared.clone());
         let gateway = move || {
             let wanted = std::env::var("BDRUN_MPI_LIBRARY").ok();
@@ -90,23 +98,29 @@ impl Nodes {
                 let met = greet(&mut mpi, &hello)?;
                 Ok((mpi, met))
             });
-            let (mpi, Met { on_this_machine, early }) = match joined {
+            let (mpi, Met { on_this_machine, hosts, early }) = match joined {
                 Ok(joined) => joined,
                 Err(error) => {
                     let _ = met.send(Err(error.to_string()));
                     return;
                 }
             };
-            let _ = met.send(Ok((mpi.node(), mpi.nodes(), on_this_machine)));
+            let _ = met.send(Ok((mpi.node(), mpi.nodes(), on_this_machine, hosts)));
             serve(mpi, early, &given, &obeyed, seen);
             drop(finished);
         };
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(gateway);
         thread.map_err(|error| format!("cannot start a thread: {error}"))?;
-        let (node, nodes, on_this_machine) =
-            meeting.recv().unwrap_or_else(|_| Err("the gateway has ended".into()))?;
+        let (node, nodes, on_this_machine, hosts) =
+            meeting.recv_timeout(BEGINNING).unwrap_or_else(|error| match error {
+                RecvTimeoutError::Disconnected => Err("the gateway has ended".into()),
+                RecvTimeoutError::Timeout => Err(format!(
+                    "the launcher's MPI has not begun within {} minutes: has another master ended?",
+                    BEGINNING.as_secs() / 60
+                )),
+            })?;
         let spread = Spread { ranks, nodes, node };
-        Ok(Self { spread, on_this_machine, shared, orders, work: Some(work), ended })
+        Ok(Self { spread, on_this_machine, hosts, shared, orders, work: Some(work), ended })
     }
 
     /// Which ranks are where.
@@ -121,11 +135,30 @@ impl Nodes {
         self.on_this_machine
     }
 
-    /// The job begins: this is its memory, and `tell` is told what the master has to know.
-    pub fn begin(&mut self, segment: Arc<Segment>, mail: Mail, tell: Box<dyn Fn(Told) + Send>) {
+    /// What the machine of a node is called.
+    #[must_use]
+    pub fn host(&self, node: u32) -> &str {
+        self.hosts.get(node as usize).map_or("", String::as_str)
+    }
+
+    /// The job begins: this is its memory, and `tell` is told what the master has to know. Where ranks are
+    /// dealt out (`deals`) it goes on without those that are lost, but for the first.
+    pub fn begin(&mut self, segment: Arc<Segment>, mail: Mail, deals: bool, tell: Box<dyn Fn(Told) + Send>) {
         if let Some(work) = self.work.take() {
-            let _ = work.send(Work { segment, mail, tell });
+            let _ = work.send(Work { segment, mail, tell, spread: self.spread, deals });
         }
+    }
+
+    /// Where ranks are dealt out: whether the first master was heard so short a time ago that it cannot have
+    /// given this node for lost, and its ranks to others. Also true of the first.
+    #[must_use]
+    pub fn may_begin(&self) -> bool {
+        self.spread.node == 0 || self.shared.is_heard()
+    }
+
+    /// Says this to another master.
+    pub fn say(&self, node: u32, word: Word) {
+        let _ = self.orders.send(Order::Say(node, word));
     }
 
     /// Before all ranks are looked at: for [`set_quiet`](Self::set_quiet).
@@ -185,8 +218,8 @@ fn serve<T: Transport>(
     shared: Arc<Shared>,
 ) {
     match given.recv() {
-        Ok(Work { segment, mail, tell }) => {
-            Gateway::new(transport, segment, mail, shared, tell).run(early, orders)
+        Ok(Work { segment, mail, tell, spread, deals }) => {
+            Gateway::new(transport, spread, (segment, mail), shared, tell).dealing(deals).run(early, orders)
         }
         Err(_) => {
             if let Some(end) = orders.try_iter().find_map(|order| order.end()) {
@@ -253,12 +286,19 @@ fn machine() -> u64 {
     hash_of(&[said("random/boot_id").or_else(|| said("hostname")).unwrap_or_default()])
 }
 
+/// What this machine is called.
+fn host() -> String {
+    let said = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    said.map(|name| name.trim().to_owned()).unwrap_or_default()
+}
+
 /// What has come of masters that have met all others, before this one had.
 type Early = Vec<(u32, Came)>;
 
 /// What comes of the greeting.
 struct Met {
     on_this_machine: u32,
+    hosts: Vec<String>,
     early: Early,
 }
 
@@ -276,6 +316,8 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met
     let (begun, mut wrong) = (Instant::now(), None);
     let mut met: Vec<bool> = (0..nodes).map(|node| node == own).collect();
     let (mut on_this_machine, mut early) = (1, vec![]);
+    let mut hosts = vec![String::new(); nodes as usize];
+    hosts[own as usize].clone_from(&hello.host);
     while met.contains(&false) || transport.unsent() > 0 {
         let any = transport.receive(&mut |from, came| {
             if met[from as usize] {
@@ -290,7 +332,9 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met
             let said = match theirs {
                 Some(Frame::Hello(theirs)) => {
                     on_this_machine += u32::from(theirs.machine == hello.machine);
-                    differs(hello, &theirs, from)
+                    let said = differs(hello, &theirs, from);
+                    hosts[from as usize] = theirs.host;
+                    said
                 }
                 _ => Some(format!("node {from} is of another version of bdrun")),
             };
@@ -312,7 +356,7 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met
             transport.finish();
             Err(TransportError::Broken(text))
         }
-        None => Ok(Met { on_this_machine, early }),
+        None => Ok(Met { on_this_machine, hosts, early }),
     }
 }
 

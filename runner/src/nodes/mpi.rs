@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use super::transport::{Body, Came, Result, Transport};
+use super::transport::{Body, Came, Result, Transport, TransportError};
 use library::{Abi, Handle, Library, Status, error};
 
 /// Tags: of frames, of bodies.
@@ -178,7 +178,7 @@ impl Mpi {
 
     /// Gives MPI what it may have, and forgets what is done. That one cannot be reached is an error once.
     fn push(&mut self, to: usize) -> Result<()> {
-        let pushed = self.push_to_who_is_there(to);
+        let pushed = self.push_to_who_is_there(to).map_err(|error| lost(to, error));
         if pushed.is_err() {
             let peer = &mut self.peers[to];
             peer.is_gone = true;
@@ -209,6 +209,12 @@ impl Mpi {
         }
         Ok(())
     }
+}
+
+/// This one cannot be reached.
+fn lost(node: usize, error: TransportError) -> TransportError {
+    let why = format!("the master of node {node} cannot be reached: {error}");
+    TransportError::Lost { node: node as u32, why }
 }
 
 impl Mpi {
@@ -359,7 +365,7 @@ impl Transport for Mpi {
                 Ok(came) => any |= came,
                 Err(error) => {
                     self.forget_what_comes(from);
-                    failed = failed.and(Err(error));
+                    failed = failed.and(Err(lost(from, error)));
                 }
             }
         }

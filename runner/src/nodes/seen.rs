@@ -13,11 +13,14 @@ use bdrun_ipc::segment::{Segment, Waiting};
 use bdrun_ipc::spread::Spread;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use super::frame::{End, Frame, Probed};
+use super::frame::{End, Frame, Probed, Word};
 use super::gateway::{FAREWELL, Gateway, Order, Shared, Told, WINDOW};
 use super::tests::until;
 use super::transport::threads::{Threads, connected};
 use super::transport::{Body, Came, Result, Transport, TransportError};
+
+/// At whatever time.
+const BEAT: Frame = Frame::Beat(0);
 
 /// The second of two masters, as the first sees it.
 struct Second {
@@ -53,7 +56,7 @@ impl Second {
         let shared = Arc::<Shared>::default();
         let (tell, told) = channel();
         let tell = Box::new(move |what| tell.send(seen(what)).expect("somebody listens"));
-        let gateway = made(Gateway::new(own, segment.clone(), mail, shared.clone(), tell));
+        let gateway = made(Gateway::new(own, spread, (segment.clone(), mail), shared.clone(), tell));
         let gateway = std::thread::spawn(move || gateway.run(vec![], &obeyed));
         Self { first, node, orders, told, shared, segment, gateway }
     }
@@ -70,16 +73,32 @@ impl Second {
                 let before = all.len();
                 let mut take = |_, came| {
                     let Came::Frame(frame) = came else { panic!("a body") };
-                    all.push(Frame::decode(&frame).unwrap().0);
+                    all.push(match Frame::decode(&frame).unwrap().0 {
+                        Frame::Beat(_) => BEAT,
+                        frame => frame,
+                    });
                 };
                 self.first.receive(&mut take).unwrap();
-                if !last.contains(&Frame::Beat) {
-                    all.retain(|frame| *frame != Frame::Beat);
+                if !last.contains(&BEAT) {
+                    all.retain(|frame| *frame != BEAT);
                 }
                 (all.len() > before).then_some(())
             });
         }
         all
+    }
+
+    /// The next frame that is looked for; others are passed over.
+    fn says_such<R>(&mut self, mut such: impl FnMut(Frame) -> Option<R>) -> R {
+        until(|| {
+            let mut found = None;
+            let mut take = |_, came| {
+                let Came::Frame(frame) = came else { panic!("a body") };
+                found = found.take().or_else(|| such(Frame::decode(&frame).unwrap().0));
+            };
+            self.first.receive(&mut take).unwrap();
+            found
+        })
     }
 
     fn leave(mut self) {
@@ -187,17 +206,69 @@ fn a_deadlock_elsewhere_is_told_when_the_first_node_is_over() {
 fn who_has_said_goodbye_is_still_heard_and_hears() {
     let limit = Some(Duration::from_millis(200));
     let mut second = Second::of(1, |gateway| gateway.with_times(limit, FAREWELL), |told| told);
-    second.send(&Frame::Beat);
+    second.send(&BEAT);
     second.orders.send(Order::Bye(vec![])).unwrap();
     second.says(&[Frame::Bye]);
-    second.says(&[Frame::Beat]);
-    second.says(&[Frame::Beat]);
+    second.says(&[BEAT]);
+    second.says(&[BEAT]);
     assert!(matches!(second.told.recv(), Ok(Told::Broken(TransportError::Broken(_)))));
     // Who is lost is not waited for.
     assert_eq!(second.told.recv().unwrap(), Told::Over(vec![]));
     second.orders.send(Order::Last).unwrap();
     second.says(&[Frame::Last]);
     second.gateway.join().unwrap();
+}
+
+/// Where ranks are dealt out the first goes on without one that is silent, tells it so and hears nothing more
+/// of it; how long ago one was heard it says.
+#[test]
+fn the_first_goes_on_without_who_is_silent() {
+    let limit = Some(Duration::from_millis(300));
+    let dealing = |gateway: Gateway<Threads>| gateway.with_times(limit, FAREWELL).dealing(true);
+    let mut first = Second::of(0, dealing, |told| told);
+    first.send(&Frame::Beat(77));
+    first.send(&Frame::Said(Word::Back(vec![3])));
+    first.says(&[Frame::Heard(77)]);
+    assert_eq!(first.told.recv().unwrap(), Told::Said(1, Word::Back(vec![3])));
+    first.orders.send(Order::Say(1, Word::Yours(vec![5]))).unwrap();
+    first.says(&[Frame::Said(Word::Yours(vec![5]))]);
+    assert!(matches!(first.told.recv(), Ok(Told::Lost(1, _))));
+    let said = first.says_such(|frame| match frame {
+        Frame::End(end) => Some(end.why),
+        _ => None,
+    });
+    assert!(said.contains("others run its parts"), "{said}");
+    first.send(&Frame::Said(Word::Back(vec![5])));
+    first.orders.send(Order::Say(1, Word::Yours(vec![7]))).unwrap();
+    first.orders.send(Order::Bye(vec![])).unwrap();
+    assert_eq!(first.told.recv().unwrap(), Told::Over(vec![]), "what it says now counts no more");
+    first.orders.send(Order::Last).unwrap();
+    first.gateway.join().unwrap();
+}
+
+/// A master that the first has not heard for a while begins nothing: what it was given others may run.
+#[test]
+fn who_is_not_heard_begins_nothing() {
+    let mut second = Second::of(1, |gateway| gateway.dealing(true), |told| told);
+    until(|| second.shared.is_heard().then_some(()));
+    let then = second.says_such(|frame| match frame {
+        Frame::Beat(then) => Some(then),
+        _ => None,
+    });
+    // Of long ago: as if it had been under way since.
+    second.shared.forget_heard();
+    second.send(&Frame::Heard(1));
+    second.send(&Frame::Said(Word::Yours(vec![5])));
+    assert_eq!(second.told.recv().unwrap(), Told::Said(0, Word::Yours(vec![5])));
+    assert!(!second.shared.is_heard());
+    second.send(&Frame::Heard(then));
+    until(|| second.shared.is_heard().then_some(()));
+    second.orders.send(Order::Bye(vec![])).unwrap();
+    second.send(&Frame::Bye);
+    assert_eq!(second.told.recv().unwrap(), Told::Over(vec![]));
+    second.orders.send(Order::Last).unwrap();
+    second.says(&[Frame::Last]);
+    second.leave();
 }
 
 /// What goes wrong in a gateway ends the job everywhere, for this reason: it still tells and hears that.
@@ -300,7 +371,7 @@ fn who_asks_waits_until_others_have_got_their_answers() {
         Coming { number: 0, rank: 1, name: 9, awaits: None, awaited_by: &[], combines: false, part: &part };
     Comm::WORLD.arrive(&segment, &mail, &come, &mut |_| ()).unwrap();
     let (orders, obeyed) = channel();
-    let gateway = Gateway::new(own, segment, mail, Arc::default(), Box::new(|_| ()));
+    let gateway = Gateway::new(own, spread, (segment, mail), Arc::default(), Box::new(|_| ()));
     let gateway = std::thread::spawn(move || gateway.run(vec![], &obeyed));
     for _ in 0..ASKED {
         let ranges = vec![Range { member: 1, offset: 0, len: LEN }];

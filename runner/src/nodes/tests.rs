@@ -15,7 +15,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use proptest::prelude::*;
 
 use super::book::{Book, Effect, Event};
-use super::gateway::{Gateway, Order, Shared, Told};
+use super::gateway::{Gateway, Order, Told};
 use super::transport::threads::connected;
 
 /// Nodes whose books tell each other. What is on its way arrives in any order, but for each pair of nodes in
@@ -191,8 +191,8 @@ fn on_nodes<T: Send>(ranks: u32, nodes: u32, budget: u64, run: impl Fn(&Node, u3
         let (orders, obeyed) = channel();
         let gateway = std::thread::spawn(move || {
             let tell = Box::new(|told| assert!(matches!(told, Told::Over(_)), "{told:?}"));
-            Gateway::new(transport, segment, Mail::open_whole(ram, spill), Arc::new(Shared::default()), tell)
-                .run(vec![], &obeyed)
+            let mail = Mail::open_whole(ram, spill);
+            Gateway::new(transport, spread, (segment, mail), Arc::default(), tell).run(vec![], &obeyed)
         });
         all.push((node, orders, gateway));
     }
@@ -324,7 +324,8 @@ fn parts_of_collectives_are_found_wherever_they_lie() {
 fn what_comes_before_all_have_met_is_kept() {
     use super::frame::{Frame, Hello};
     use super::transport::{Came, Transport};
-    let hello = Hello { protocol: 1, version: "1".into(), ranks: 9, command: 7, machine: 5 };
+    let hello =
+        Hello { protocol: 1, version: "1".into(), ranks: 9, command: 7, machine: 5, host: "a".into() };
     let mut nodes = connected(3);
     let mut late = nodes.pop().unwrap();
     let mut slow = nodes.pop().unwrap();
@@ -335,13 +336,13 @@ fn what_comes_before_all_have_met_is_kept() {
     });
     for to in [1, 2] {
         fast.send(to, Frame::Hello(hello.clone()).encode(&[])).unwrap();
-        fast.send(to, Frame::Beat.encode(&[])).unwrap();
+        fast.send(to, Frame::Beat(0).encode(&[])).unwrap();
         fast.send(to, Frame::Left { comm: 0, number: 1 }.encode(&[])).unwrap();
     }
     std::thread::sleep(Duration::from_millis(50));
     late.send(1, Frame::Hello(Hello { machine: 6, ..hello }).encode(&[])).unwrap();
     let (met, _) = greeting.join().unwrap().unwrap();
     assert_eq!(met.on_this_machine, 2);
-    let frames = [Frame::Beat, Frame::Left { comm: 0, number: 1 }];
+    let frames = [Frame::Beat(0), Frame::Left { comm: 0, number: 1 }];
     assert_eq!(met.early, frames.map(|frame| (0, Came::Frame(frame.encode(&[])))));
 }

@@ -6,6 +6,14 @@ pub enum TransportError {
     /// In words, with what can be done about it.
     #[error("{0}")]
     Broken(String),
+    /// One of the others cannot be reached.
+    #[error("{why}")]
+    Lost {
+        /// Which.
+        node: u32,
+        /// In words.
+        why: String,
+    },
     /// Scratch has no room for what came of another node.
     #[error("scratch is full: rank {rank} was sent {need} bytes")]
     Full {

@@ -77,6 +77,7 @@ impl Event {
             | Self::Chaos { rank }
             | Self::Ending { rank }
             | Self::Sample { rank, .. }
+            | Self::Given { rank, .. }
             | Self::Exited { rank, .. } => Some(rank),
             Self::Pool { .. }
             | Self::Looked { .. }

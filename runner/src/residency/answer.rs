@@ -271,6 +271,21 @@ impl Core {
         }
     }
 
+    /// One that was over here is to be run here.
+    pub(super) fn given(&mut self, rank: Rank, declared: u64, known: u64) {
+        let is_over = self.ranks.get(rank as usize).is_some_and(|state| state.life == Life::Gone);
+        if self.halted || !is_over {
+            return;
+        }
+        let mut given = RankState { declared, order: declared, ..self.ranks.unborn() };
+        self.know(&mut given, known);
+        self.update(rank, |state| *state = given);
+        self.queue.push(rank, &self.ranks[rank as usize]);
+        if self.queue.by_bytes {
+            self.order_by_bytes(rank);
+        }
+    }
+
     /// Nobody else is begun.
     pub(super) fn halt(&mut self) {
         self.halted = true;

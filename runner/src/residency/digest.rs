@@ -7,6 +7,7 @@
 
 use sketches_ddsketch::{Config, DDSketch};
 
+use super::rank::RankState;
 use super::{Core, Limits, Rank};
 
 /// Relative error of the sketch.
@@ -134,13 +135,10 @@ impl Core {
         for &(size, peak) in &informed.peaks {
             self.digest.add(size, peak);
         }
-        let most = ceiling(&self.limits);
         for &(rank, bytes) in &informed.known {
-            if (rank as usize) < self.ranks.len() && bytes > 0 {
-                let least = self.digest.floor(&self.limits);
-                self.update(rank, |state| {
-                    (state.known, state.reserve) = (true, bytes.max(least).min(most));
-                });
+            if let Some(&(mut state)) = self.ranks.get(rank as usize) {
+                self.know(&mut state, bytes);
+                self.update(rank, |known| *known = state);
             }
         }
         if !informed.known.is_empty() && informed.largest_first {
@@ -149,19 +147,43 @@ impl Core {
         self
     }
 
+    /// A rank is known to need so many bytes; of 0 nothing is known.
+    pub(super) fn know(&self, state: &mut RankState, bytes: u64) {
+        if bytes > 0 {
+            let (least, most) = (self.digest.floor(&self.limits), ceiling(&self.limits));
+            (state.known, state.reserve) = (true, bytes.max(least).min(most));
+        }
+    }
+
     /// Whoever stands in line does so by what is expected of it, bytes.
     fn sort_by_bytes(&mut self) {
         for rank in 0..self.ranks.len() as Rank {
-            let state = self.ranks[rank as usize];
-            if !state.queued {
-                continue;
+            if self.ranks[rank as usize].queued {
+                self.order_by_bytes(rank);
             }
-            let bytes = self.queue.expected(rank, &self.ranks, &self.digest, &self.limits);
-            self.queue.remove(rank, &self.ranks);
-            self.update(rank, |state| state.order = bytes);
-            self.queue.push(rank, &self.ranks[rank as usize]);
         }
         self.queue.by_bytes = true;
+    }
+
+    /// The same of one that stands in line.
+    pub(super) fn order_by_bytes(&mut self, rank: Rank) {
+        let bytes = self.queue.expected(rank, &self.ranks, &self.digest, &self.limits);
+        self.queue.remove(rank, &self.ranks);
+        self.update(rank, |state| state.order = bytes);
+        self.queue.push(rank, &self.ranks[rank as usize]);
+    }
+
+    /// Bytes of the budget that are free.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        u64::try_from(self.free()).unwrap_or(0)
+    }
+
+    /// Whether one of which nothing is known would be begun now.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let places = self.index.residents() < self.limits.resident;
+        places && self.free_bytes() >= self.digest.reserve(None, &self.limits)
     }
 
     /// Those that stand in line, in the order in which they would be begun if each fitted.

@@ -302,6 +302,15 @@ pub enum Event {
         /// Whether others may come.
         more: bool,
     },
+    /// A rank that was over here ([`Core::shared_out`](super::Core::shared_out)) is to be run here after all.
+    Given {
+        /// The rank.
+        rank: Rank,
+        /// Its declared size, in whatever unit; 0: it has none.
+        declared: u64,
+        /// What it is known to need, bytes; 0: that is not known.
+        known: u64,
+    },
     /// Nobody else is begun, nor begun again: who was not is over.
     Halt,
     /// The budget was changed. The pool has been changed before, so the last [`Event::Pool`] tells.

@@ -258,6 +258,17 @@ impl Core {
         core
     }
 
+    /// A job of so many ranks that need not each other, of which others run elsewhere: until they are given
+    /// to this node ([`Event::Given`]) all are over here.
+    #[must_use]
+    pub fn shared_out(limits: Limits, can: Can, ranks: u32) -> Self {
+        let mut core = Self::open(limits, can);
+        core.ranks.grow(ranks as usize);
+        core.ranks.end_all();
+        core.index.gone = ranks;
+        core
+    }
+
     /// Takes in one event and adds what is to be done to `effects`, in the order in which to do it.
     ///
     /// Events that cannot be true any more, or name a rank that does not exist, change nothing. After
@@ -422,6 +433,10 @@ impl Core {
             }
             Event::Came { ranks, more } => {
                 self.came(ranks, more);
+                return Ok(());
+            }
+            Event::Given { rank, declared, known } => {
+                self.given(rank, declared, known);
                 return Ok(());
             }
             Event::Settled | Event::Chaos { .. } | Event::Sample { .. } => return Ok(()),

@@ -88,6 +88,17 @@ impl States {
         }
     }
 
+    /// So have all.
+    pub fn end_all(&mut self) {
+        self.pages.fill_with(|| None);
+        self.over.fill(u64::MAX);
+    }
+
+    /// What those are that were not begun and have nothing of their own.
+    pub const fn unborn(&self) -> RankState {
+        self.unborn
+    }
+
     /// How many have states of their own.
     #[cfg(test)]
     pub fn kept(&self) -> u32 {

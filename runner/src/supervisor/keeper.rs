@@ -221,8 +221,9 @@ fn keep(rooms: &[Room], roster: &Roster, mark: Option<&Mark>) -> u8 {
     // The ranks themselves die by their parent-death signal.
     roster.kill_groups();
     let pause = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+    let mut marked = mark.map(|mark| sweep::Marked::new(mark.bytes()));
     for _ in 0..2_000 {
-        let mut left = mark.is_some_and(|mark| sweep::kill_marked(mark.bytes()) > 0);
+        let mut left = marked.as_mut().is_some_and(|marked| !marked.clear());
         for room in rooms {
             left |= !room.clear();
         }

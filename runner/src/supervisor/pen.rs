@@ -116,7 +116,8 @@ impl Pen {
             // What is born while others are looked at is found by the next look; what dies slowly is found
             // again and again.
             Self::Mark(mark) => {
-                let _ = (0..8).find(|_| sweep::kill_marked(mark.bytes()) == 0);
+                let mut marked = sweep::Marked::new(mark.bytes());
+                let _ = (0..8).find(|_| marked.clear());
             }
         }
     }
@@ -129,11 +130,8 @@ impl Pen {
             Self::Common(common) => common.groups.remove(patience),
             Self::Mark(mark) => {
                 let deadline = Instant::now() + patience;
-                // Of a process that was just executing a program no environment is seen: one look that finds
-                // nobody is not enough.
-                let mut without = 0;
-                while without < 3 && Instant::now() < deadline {
-                    without = if sweep::kill_marked(mark.bytes()) == 0 { without + 1 } else { 0 };
+                let mut marked = sweep::Marked::new(mark.bytes());
+                while !marked.clear() && Instant::now() < deadline {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Ok(())

@@ -147,8 +147,31 @@ fn kill_listed(group: RawFd) {
     }
 }
 
+/// So many looks in a row find nobody where nobody is left: of a process that is just executing a program no
+/// environment is seen.
+const SURE: u32 = 3;
+
+/// Looks for all that have a mark, one after another, until it is certain that nobody is left.
+pub(super) struct Marked<'a> {
+    mark: &'a [u8],
+    /// How many in a row have found nobody.
+    without: u32,
+}
+
+impl<'a> Marked<'a> {
+    pub(super) fn new(mark: &'a [u8]) -> Self {
+        Self { mark, without: 0 }
+    }
+
+    /// Kills all that this look finds. Whether nobody is left.
+    pub(super) fn clear(&mut self) -> bool {
+        self.without = if kill_marked(self.mark) == 0 { self.without + 1 } else { 0 };
+        self.without >= SURE
+    }
+}
+
 /// Kills every process that has this in its environment, and returns how many those were.
-pub(super) fn kill_marked(mark: &[u8]) -> usize {
+fn kill_marked(mark: &[u8]) -> usize {
     let mut killed = 0;
     // SAFETY: system calls on valid strings, and on a descriptor that is open meanwhile.
     unsafe {

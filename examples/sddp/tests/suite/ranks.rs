@@ -115,18 +115,45 @@ fn ranks_of_bdrun() {
     }
 }
 
+/// MPICH's, if it is there.
+fn launcher() -> Option<&'static str> {
+    let is_mpich = |launcher: &&str| {
+        let said = Command::new(launcher).arg("--version").output();
+        said.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("HYDRA"))
+    };
+    let found = ["mpiexec.mpich", "mpiexec.hydra", "mpiexec"].into_iter().find(is_mpich);
+    if found.is_none() {
+        skipped("mpich", "there is no mpiexec of MPICH");
+    }
+    found
+}
+
+/// Masters of several nodes, each of which has its own pool of cuts.
+#[test]
+fn ranks_of_bdrun_on_several_nodes() {
+    if !has_highs() {
+        return;
+    }
+    let Some(launcher) = launcher() else { return };
+    for (nodes, options, threads) in [
+        ("2", "-np 2 --memory 1G", "2"),
+        ("2", "-np 5 --memory 1G --resident 1", "1"),
+        ("3", "-np 7 --memory 3M", "1"),
+    ] {
+        same("nodes", &["--threads", threads], |arguments| {
+            let mut command = command(launcher);
+            command.args(["-n", nodes]).arg(bdrun_skipped::bdrun_beside(PROGRAM)).args(options.split(' '));
+            vec![command.arg(PROGRAM).args(arguments).spawn().expect("start mpiexec")]
+        });
+    }
+}
+
 #[test]
 fn ranks_of_a_real_mpi() {
     if !has_highs() {
         return;
     }
-    let is_mpich = |launcher: &&&str| {
-        let said = Command::new(launcher).arg("--version").output();
-        said.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("HYDRA"))
-    };
-    let Some(launcher) = ["mpiexec.mpich", "mpiexec.hydra", "mpiexec"].iter().find(is_mpich) else {
-        return skipped("mpich", "there is no mpiexec of MPICH");
-    };
+    let Some(launcher) = launcher() else { return };
     for (size, threads) in [("1", "1"), ("2", "2"), ("3", "1")] {
         same("mpi", &["--threads", threads], |arguments| {
             let mut command = command(launcher);

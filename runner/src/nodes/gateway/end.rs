@@ -11,8 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
+use bdrun_ipc::segment::monotonic_ns;
+
 use super::{Gateway, Order, Peer, SILENCE, Told};
-use crate::nodes::frame::Frame;
+use crate::exit::Ending;
+use crate::nodes::frame::{End, Frame};
 use crate::nodes::transport::{Came, Result, Transport, TransportError};
 
 /// How long the others get to say goodbye when the job ends by a failure, as long as they are heard: ranks
@@ -71,17 +74,47 @@ impl<T: Transport> Gateway<T> {
     pub(super) fn look_at_others(&mut self) -> Result<()> {
         let seen = self.watch.look(Instant::now());
         for node in seen.lost {
+            if self.goes_on_without(node) && self.spread.node == 0 {
+                // Should it be there after all: what it had others run now.
+                let end = Ending::Internal("it was silent for too long: others run its parts".into());
+                let (code, why) = (end.code(), end.to_string());
+                self.send(node, &Frame::End(End { code, why, has_grace: false }), &[])?;
+            }
             self.peers[node as usize].is_lost = true;
             if self.failed.is_none() && self.said_last.is_none() {
                 let silent = self.limit.unwrap_or_default().as_secs_f64();
-                // The main thread ends the job, and tells those that can be reached.
-                (self.tell)(Told::Broken(TransportError::Broken(format!(
+                let why = format!(
                     "the master of node {node} has said nothing for {silent} s: its machine, or the network to it, is down, or stands still \
                      ({SILENCE}=SECONDS in the environment waits longer, 0 for ever)"
-                ))));
+                );
+                if self.goes_on_without(node) {
+                    (self.tell)(Told::Lost(node, why));
+                } else {
+                    // The main thread ends the job, and tells those that can be reached.
+                    (self.tell)(Told::Broken(TransportError::Broken(why)));
+                }
             }
         }
-        if seen.beats { self.tell_all(&Frame::Beat) } else { Ok(()) }
+        if seen.beats { self.tell_all(&Frame::Beat(monotonic_ns())) } else { Ok(()) }
+    }
+
+    /// Whether a job goes on that has lost this node.
+    fn goes_on_without(&self, node: u32) -> bool {
+        self.deals && node != 0
+    }
+
+    /// The same with what comes of a transport that can reach one no more.
+    pub(super) fn without_who_is_lost<R: Default>(&mut self, result: Result<R>) -> Result<R> {
+        match result {
+            Err(TransportError::Lost { node, why }) if self.goes_on_without(node) => {
+                if !std::mem::replace(&mut self.peers[node as usize].is_lost, true) {
+                    self.watch.forget(node);
+                    (self.tell)(Told::Lost(node, why));
+                }
+                Ok(R::default())
+            }
+            other => other,
+        }
     }
 
     pub(super) fn obey(&mut self, orders: &Receiver<Order>) -> Result<bool> {
@@ -99,6 +132,7 @@ impl<T: Transport> Gateway<T> {
                     self.say_bye().and(told)?;
                 }
                 Ok(Order::Last) => self.may_leave = true,
+                Ok(Order::Say(node, word)) => self.send(node, &Frame::Said(word), &[])?,
                 Err(TryRecvError::Disconnected) if !self.may_leave => {
                     self.may_leave = true;
                     if !self.said_bye {

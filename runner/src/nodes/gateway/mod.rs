@@ -37,11 +37,11 @@ use std::time::{Duration, Instant};
 
 use bdrun_ipc::inbox::Arrived;
 use bdrun_ipc::mail::Mail;
-use bdrun_ipc::segment::Segment;
+use bdrun_ipc::segment::{Segment, monotonic_ns};
 use bdrun_ipc::spread::Spread;
 
 use crate::nodes::book::{Book, Event};
-use crate::nodes::frame::{End, Frame, Probed};
+use crate::nodes::frame::{End, Frame, Probed, Word};
 use crate::nodes::transport::{Came, Result, Transport, TransportError};
 use crate::nodes::watch::Watch;
 use collectives::{Asked, Early};
@@ -73,6 +73,8 @@ pub enum Order {
     Bye(Vec<u8>),
     /// All that is to be told of it has been told: it may leave.
     Last,
+    /// This is said to another master.
+    Say(u32, Word),
 }
 
 impl Order {
@@ -92,6 +94,10 @@ pub enum Told {
     Ended(u32, End),
     /// Nothing goes on at any node.
     Settled,
+    /// The main thread of another master says this.
+    Said(u32, Word),
+    /// Another master is lost, for this reason, and the job can go on without it.
+    Lost(u32, String),
     /// This gateway can do nothing more for ranks, or another master is lost.
     Broken(TransportError),
     /// After [`Order::Bye`]: all is over everywhere, or others had time to say so. To the first master what
@@ -110,6 +116,8 @@ pub struct Shared {
     quiet_at: AtomicU64,
     /// All have said their last word, and MPI is told to finish.
     finishes: AtomicBool,
+    /// The first master has heard that this one was there then, by the clock of this machine, ns.
+    heard: AtomicU64,
 }
 
 impl Shared {
@@ -131,6 +139,24 @@ impl Shared {
     /// By the main thread: has all been said, so that only MPI may still wait?
     pub fn is_finishing(&self) -> bool {
         self.finishes.load(SeqCst)
+    }
+
+    /// By the main thread: has the first master heard that this one was there a moment ago, so that it cannot
+    /// have taken it for lost since? What it says itself may have been under way for long.
+    pub fn is_heard(&self) -> bool {
+        let Some(limit) = silence() else { return true };
+        Duration::from_nanos(monotonic_ns().saturating_sub(self.heard.load(SeqCst))) < limit / 4 * 3
+    }
+
+    /// As if it had not, ever.
+    #[cfg(test)]
+    pub fn forget_heard(&self) {
+        self.heard.store(0, SeqCst);
+    }
+
+    /// By the gateway: it has, of then.
+    fn heard(&self, then: u64) {
+        self.heard.fetch_max(then, SeqCst);
     }
 
     /// By the gateway, before MPI is told to finish.
@@ -204,18 +230,20 @@ pub struct Gateway<T> {
     watch: Watch,
     limit: Option<Duration>,
     farewell: Duration,
+    /// Ranks are dealt out: what a lost node had is run by others.
+    deals: bool,
 }
 
 impl<T: Transport> Gateway<T> {
-    /// Of a node whose segment this is.
+    /// Of one of the nodes of this spread, whose segment and mail these are.
     pub fn new(
         transport: T,
-        segment: Arc<Segment>,
-        mail: Mail,
+        spread: Spread,
+        (segment, mail): (Arc<Segment>, Mail),
         shared: Arc<Shared>,
         tell: Box<dyn Fn(Told) + Send>,
     ) -> Self {
-        let (spread, limit) = (segment.spread(), silence());
+        let limit = silence();
         let peer = || Peer { credit: WINDOW, ..Peer::default() };
         Self {
             book: Book::new(spread),
@@ -240,6 +268,7 @@ impl<T: Transport> Gateway<T> {
             watch: Watch::new(Instant::now(), limit, (spread.node, spread.nodes)),
             limit,
             farewell: FAREWELL,
+            deals: false,
             segment,
             mail,
             transport,
@@ -247,6 +276,11 @@ impl<T: Transport> Gateway<T> {
             shared,
             tell,
         }
+    }
+
+    /// Whether ranks are dealt out.
+    pub fn dealing(self, deals: bool) -> Self {
+        Self { deals, ..self }
     }
 
     /// With another time after which a master is lost, and another that it gets to say goodbye.
@@ -263,6 +297,7 @@ impl<T: Transport> Gateway<T> {
         // What is slept is what was meant, and not the 50 µs more that others do not mind.
         let _ = nix::sys::prctl::set_timerslack(1);
         let mut idle_since = Instant::now();
+        self.shared.heard(monotonic_ns());
         loop {
             let early = std::mem::take(&mut early);
             match self.turn_unless_broken(early, orders) {
@@ -297,6 +332,7 @@ impl<T: Transport> Gateway<T> {
         self.act_on(notices)?;
         let mut come = early;
         let received = self.transport.receive(&mut |from, what| come.push((from, what)));
+        let received = self.without_who_is_lost(received);
         self.take_all(come)?;
         any |= received?;
         any |= self.retry()? | self.give_parts()?;
@@ -310,11 +346,12 @@ impl<T: Transport> Gateway<T> {
     }
 
     fn send(&mut self, to: u32, frame: &Frame, bytes: &[u8]) -> Result<()> {
-        if self.said_last.is_some() {
+        if self.said_last.is_some() || (self.deals && self.peers[to as usize].is_lost) {
             return Ok(());
         }
         self.sent += u64::from(frame.is_work());
-        self.transport.send(to, frame.encode(bytes)).map(drop)
+        let sent = self.transport.send(to, frame.encode(bytes)).map(drop);
+        self.without_who_is_lost(sent)
     }
 
     /// Memory of the budget was given back.
@@ -351,6 +388,10 @@ impl<T: Transport> Gateway<T> {
 
     /// What another gateway says.
     fn take(&mut self, from: u32, frame: Frame, bytes: &[u8]) -> Result<()> {
+        if self.peers[from as usize].is_lost && self.deals {
+            // What it had is run by others.
+            return Ok(());
+        }
         self.came += u64::from(frame.is_work());
         self.watch.heard(from);
         if self.is_broken && frame.is_work() {
@@ -385,6 +426,7 @@ impl<T: Transport> Gateway<T> {
                 self.answers.insert(from, probed);
             }
             Frame::Settled => (self.tell)(Told::Settled),
+            Frame::Said(word) => (self.tell)(Told::Said(from, word)),
             Frame::End(end) => {
                 if self.failed.is_none() {
                     self.failed = Some(Instant::now());
@@ -398,7 +440,11 @@ impl<T: Transport> Gateway<T> {
                 self.peers[from as usize].said_last = true;
                 self.watch.forget(from);
             }
-            Frame::Probed(_) | Frame::Hello(_) | Frame::Beat => {}
+            Frame::Beat(then) if self.deals && self.spread.node == 0 => {
+                self.send(from, &Frame::Heard(then), &[])?;
+            }
+            Frame::Heard(then) => self.shared.heard(then),
+            Frame::Probed(_) | Frame::Hello(_) | Frame::Beat(_) => {}
         }
         Ok(())
     }

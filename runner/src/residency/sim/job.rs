@@ -291,6 +291,8 @@ pub struct Machine {
     /// Ranks come one after another, so many seconds apart, to a job whose ranks are all alike; 0: all are
     /// there from the beginning.
     pub comes: f64,
+    /// They are known from the beginning and may differ, and are given to this node one after another.
+    pub shared: bool,
     /// After so many events everything is checked, which looks at every rank; 0: never, and no peak is taken.
     pub check: u32,
 }
@@ -333,6 +335,7 @@ impl Machine {
             chaos: 0,
             elastic: 0,
             comes: 0.0,
+            shared: false,
             check: 1,
         }
     }

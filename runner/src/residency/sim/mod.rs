@@ -274,8 +274,16 @@ impl World<'_> {
         events.push(Event::Looked { elapsed: Duration::from_secs_f64(elapsed), busy, idle, reaction });
         let arrived = (self.now() / self.machine.comes.max(1e-9)) as usize;
         if self.machine.comes > 0.0 && self.came < self.programs.len() && self.came < arrived {
-            self.came = arrived.min(self.programs.len());
-            events.push(Event::Came { ranks: self.came as u32, more: self.came < self.programs.len() });
+            let (before, all) = (self.came, self.programs.len());
+            self.came = arrived.min(all);
+            let more = self.came < all;
+            if self.machine.shared {
+                // In another order than that of their numbers.
+                events.extend((before..self.came).map(|nth| self.given((all - 1 - nth) as Rank)));
+                events.extend((!more).then_some(Event::Came { ranks: all as u32, more }));
+            } else {
+                events.push(Event::Came { ranks: self.came as u32, more });
+            }
         }
         if self.draw.chance(self.machine.elastic) && self.now() >= self.changes_at {
             self.changes_at = self.now() + 1.0;
@@ -294,6 +302,12 @@ impl World<'_> {
             events.extend(if seen.is_empty() { vec![Event::Settled] } else { seen });
         }
         self.tell(&events);
+    }
+
+    /// Another node gives a rank to this one.
+    fn given(&self, rank: Rank) -> Event {
+        let Program { declared, known, .. } = self.programs[rank as usize];
+        Event::Given { rank, declared: declared.unwrap_or(0), known: known.unwrap_or(0) }
     }
 
     /// What the looks say of a rank.

@@ -32,7 +32,11 @@ impl Master {
         match (machine.policy, ranks.first()) {
             // Ranks come while others run.
             (Policy::Ours, Some(&(can, _))) if machine.comes > 0.0 => {
-                Self::Core(Box::new(Core::open(machine.limits, can)))
+                Self::Core(Box::new(if machine.shared {
+                    Core::shared_out(machine.limits, can, ranks.len() as u32).informed(informed)
+                } else {
+                    Core::open(machine.limits, can)
+                }))
             }
             (Policy::Ours, _) => Self::Core(Box::new(Core::new(machine.limits, ranks).informed(informed))),
             (policy, _) => Self::Plain(Box::new(Plain::new(machine.limits, policy, ranks))),

@@ -311,10 +311,12 @@ proptest! {
     #[test]
     fn jobs_to_which_ranks_come_end(
         programs in proptest::collection::vec(programs(), 1..40), machine in machines(),
-        comes in prop_oneof![0.001..0.1, 0.1..3.0], chaos in 0_u8..100,
+        comes in prop_oneof![0.001..0.1, 0.1..3.0], chaos in 0_u8..100, shared in any::<bool>(),
     ) {
-        let programs: Vec<_> = programs.into_iter().map(|program| Program { declared: None, known: None, ..program }).collect();
-        let machine = Machine { comes, chaos, ..machine };
+        // Of those that are read from a list while it is written nothing is known.
+        let unknown = |program| Program { declared: None, known: None, ..program };
+        let programs: Vec<_> = if shared { programs } else { programs.into_iter().map(unknown).collect() };
+        let machine = Machine { comes, chaos, shared, ..machine };
         let report = run(&programs, machine);
         prop_assert_eq!(report.end, Some(Effect::Finish));
         prop_assert_eq!((report.stops, report.overdrafts, report.over_limit), (0, 0, 0));

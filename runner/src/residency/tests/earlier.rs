@@ -1,6 +1,6 @@
 //! Ranks that need not be begun.
 
-use super::measured::{Bench, MB, limits, ranks};
+use super::bench::{Bench, MB, limits, ranks};
 use super::*;
 
 fn over(rank: Rank, peak: u64) -> Event {

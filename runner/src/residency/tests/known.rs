@@ -1,6 +1,6 @@
 //! What is known of ranks before they begin.
 
-use super::measured::{Bench, MB, limits};
+use super::bench::{Bench, MB, limits};
 use super::*;
 use crate::residency::sim::{Curve, Draw, Machine, Program, run};
 
@@ -12,7 +12,7 @@ fn starts(effects: &[Effect]) -> Vec<(Rank, u64)> {
     effects.iter().filter_map(one).collect()
 }
 
-fn bench(given: super::measured::Given, sizes: &[Option<u64>], informed: Informed) -> Bench {
+fn bench(given: super::bench::Given, sizes: &[Option<u64>], informed: Informed) -> Bench {
     let bench = Bench::new(given, sizes);
     Bench { core: bench.core.informed(&informed) }
 }
@@ -43,7 +43,7 @@ fn what_others_needed_is_expected_of_those_of_whom_nothing_is_known() {
 /// The options of seed 002.
 #[test]
 fn the_digest_has_a_default_a_lower_bound_and_a_floor_of_tmpfs() {
-    let given = super::measured::Given { rank_limit: Some(400 * MB), ..limits(2) };
+    let given = super::bench::Given { rank_limit: Some(400 * MB), ..limits(2) };
     let first = |expect: Expect, peaks: &[u64]| {
         let peaks = peaks.iter().map(|&peak| (None, peak * MB)).collect();
         let mut bench = bench(given, &[None], Informed { expect, peaks, ..Informed::default() });
@@ -90,6 +90,46 @@ fn what_is_known_of_each_rank_is_worth_more_than_what_they_declare() {
         );
         assert!(ratios[4] < 0.95 && ratios[8] < 1.1, "{curve:?}: {ratios:?}");
     }
+}
+
+/// Those that another node gives to this one begin in the order of what is known of them, and only they.
+#[test]
+fn those_that_are_given_are_begun() {
+    let limits = *bench(limits(2), &[None], Informed::default()).core.limits();
+    let can = Can { evict: true, ..Can::PROGRAM };
+    let known =
+        Informed { known: vec![(1, 5 * MB), (7, 9 * MB)], largest_first: true, ..Informed::default() };
+    let mut core = Core::shared_out(limits, can, 1000).informed(&known);
+    let mut effects = Vec::new();
+    let mut tell = |core: &mut Core, event| {
+        core.handle(event, &mut effects);
+        core.sanity_check();
+        std::mem::take(&mut effects)
+    };
+    tell(&mut core, Event::Pool { asked: 0, messages: 0, measured: 0, kept: 0 });
+    let look = Event::Looked { elapsed: Duration::ZERO, busy: 2.0, idle: 0.0, reaction: Duration::ZERO };
+    assert_eq!((tell(&mut core, look), core.counts().exited), (vec![], 1000));
+    let given = |rank, known| Event::Given { rank, declared: 0, known };
+    let first = starts(&tell(&mut core, given(999, MB)));
+    assert_eq!(first.iter().map(|start| start.0).collect::<Vec<_>>(), [999]);
+    let second = starts(&tell(&mut core, given(3, MB)));
+    assert_eq!(second.iter().map(|start| start.0).collect::<Vec<_>>(), [3]);
+    for event in [given(1, 5 * MB), given(7, 9 * MB), given(7, 9 * MB), given(3, 0), given(1000, 0)] {
+        assert_eq!(tell(&mut core, event), []);
+    }
+    assert_eq!((core.counts().unborn, core.line()), (2, vec![7, 1]));
+    tell(&mut core, started(999));
+    tell(&mut core, started(3));
+    assert_eq!(starts(&tell(&mut core, exited(999)))[0].0, 7);
+    // One that has ended here, and is to be run once more.
+    assert_eq!(tell(&mut core, given(999, MB)), []);
+    assert_eq!(core.counts().unborn, 2);
+    tell(&mut core, Event::Halt);
+    tell(&mut core, started(7));
+    assert_eq!(tell(&mut core, given(999, MB)), [], "nobody else is begun");
+    tell(&mut core, exited(3));
+    assert_eq!(tell(&mut core, exited(7)), []);
+    assert_eq!(tell(&mut core, Event::Came { ranks: 1000, more: false }), [Effect::Finish]);
 }
 
 /// A million that come one after another: only those that live are kept.

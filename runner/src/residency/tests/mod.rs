@@ -1,5 +1,7 @@
 //! The core against hand-made event sequences. Random jobs are in `sim/tests.rs`.
 
+mod admission;
+mod bench;
 mod earlier;
 mod known;
 mod measured;

@@ -1,6 +1,6 @@
 //! What of a rank that is out cannot be paged counts as well, beside whoever is in.
 
-use super::measured::*;
+use super::bench::*;
 use super::*;
 
 /// Rank 1 is out, but for `left` MB; rank 0 is in and holds `held` MB, of which `fixed` cannot be paged.

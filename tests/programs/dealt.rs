@@ -1,0 +1,300 @@
+//! Parts that need not each other, dealt out over several nodes by the first node's master: each is run once,
+//! by whoever can begin it, and what is written down of them is written down for all nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::common::slurm::Slurm;
+use crate::common::{Bdrun, Directory, Outcome, bdrun_args, poll, proc};
+use crate::nodes::Launcher::{self, Mpich, OpenMpi};
+use crate::nodes::wait_for_masters;
+
+/// A folder with a list of `p0` to `pN`, and a program that says in `ran` which master runs it, and does what
+/// `do` says.
+struct Bench {
+    dir: Directory,
+    parts: u32,
+}
+
+impl Bench {
+    fn new(name: &str, parts: u32, what: &str) -> Self {
+        let dir = Directory::new(name);
+        fs::create_dir(dir.path().join("out")).unwrap();
+        let list: String = (0..parts).map(|part| format!("p{part}\n")).collect();
+        fs::write(dir.path().join("list"), list).unwrap();
+        fs::write(dir.path().join("do"), what).unwrap();
+        let script = "#!/bin/bash
+            there=${0%/*}
+            echo \"$1 $BDRUN_RANK $PPID\" >> $there/ran
+            . $there/do
+            echo \"result of $1\"\n";
+        dir.script("program", script);
+        Self { dir, parts }
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.at(name)).unwrap_or_default()
+    }
+
+    /// On so many nodes of a launcher, if it is there.
+    fn on(&self, launcher: Launcher, nodes: u32, options: &str) -> Option<Bdrun> {
+        let named = |word: &str| word.replace("%/", &self.at(""));
+        let options: Vec<String> = options.split_whitespace().map(named).collect();
+        let line = ["--parts".into(), self.at("list"), "--memory".into(), "64M".into()];
+        let command = ["--".into(), self.at("program"), "{}".into()];
+        launcher.on(nodes, bdrun_args(line.into_iter().chain(options).chain(command)))
+    }
+
+    /// How often each part was run, and by how many masters all of them were.
+    fn ran(&self) -> (BTreeMap<String, u32>, usize) {
+        let ran = self.read("ran");
+        let (mut times, mut masters) = (BTreeMap::new(), BTreeSet::new());
+        for line in ran.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            assert_eq!(words[0], format!("p{}", words[1]), "the rank is the part's number: {line}");
+            *times.entry(words[0].to_owned()).or_default() += 1;
+            masters.insert(words[2].to_owned());
+        }
+        (times, masters.len())
+    }
+
+    /// Each was run once, and nothing is left aside.
+    fn all_ran_once(&self) {
+        let (times, _) = self.ran();
+        assert_eq!(times.len() as u32, self.parts, "{times:?}");
+        assert!(times.values().all(|&times| times == 1), "{times:?}");
+    }
+
+    fn outputs(&self) -> Vec<PathBuf> {
+        let mut all: Vec<_> =
+            fs::read_dir(self.at("out")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        all.sort();
+        all
+    }
+}
+
+fn said_once(outcome: &Outcome, words: &str) {
+    assert_eq!(outcome.stderr.matches(words).count(), 1, "{words}: {outcome:?}");
+}
+
+#[test]
+fn each_part_is_run_once_by_whoever_is_free() {
+    for (launcher, nodes) in [(Mpich, 2), (OpenMpi, 3)] {
+        // The first takes as long as all others together: who has it gets few others.
+        let bench = Bench::new("dealt", 60, "[ $1 = p0 ] && sleep 3 || sleep 0.1");
+        let options = "--processors 2 --output-files %/out/{} --joblog %/log --journal %/journal";
+        let Some(job) = bench.on(launcher, nodes, options) else { continue };
+        let outcome = job.succeed();
+        bench.all_ran_once();
+        assert_eq!(bench.ran().1, nodes as usize, "all nodes run some");
+        let outputs = bench.outputs();
+        assert_eq!(outputs.len(), 60, "{outputs:?}");
+        assert!(outputs.iter().all(|path| fs::read_to_string(path).unwrap().starts_with("result of p")));
+        let log = bench.read("log");
+        let mut numbers: Vec<u32> =
+            log.lines().skip(1).map(|line| line.split('\t').next().unwrap().parse().unwrap()).collect();
+        numbers.sort_unstable();
+        assert!(numbers.iter().copied().eq(1..=60), "{log}");
+        let stats = outcome.stats();
+        assert!(stats.ranks.iter().map(|rank| rank.rank).eq(0..60), "{stats:?}");
+        assert!(stats.ranks.iter().all(|rank| rank.status == "ok"), "{stats:?}");
+        assert_eq!(bench.read("journal").lines().count(), 61);
+    }
+}
+
+/// What was done is not done again, on however many nodes.
+#[test]
+fn a_job_on_several_nodes_goes_on() {
+    let bench = Bench::new("goes-on", 30, "[ $1 != p17 ] || [ -e ${0%/*}/well ] || exit 9; sleep 0.05");
+    let options = "--output-files %/out/{} --joblog %/log";
+    let Some(job) = bench.on(Mpich, 2, &format!("--journal %/journal {options}")) else { return };
+    let outcome = job.run();
+    outcome.failed_with(9, &["p17", "exit code 9", "to go on: "]);
+    let first = bench.ran().0;
+    assert!(first.len() < 30, "it ends at the first failure: {first:?}");
+    let done = bench.outputs().iter().filter(|path| path.extension().is_none()).count();
+    fs::write(bench.at("well"), "").unwrap();
+    let outcome = bench.on(Mpich, 3, &format!("--resume %/journal {options}")).unwrap().succeed();
+    said_once(&outcome, &format!("{done} of 30 ranks were done before"));
+    assert_eq!(bench.outputs().len(), 30);
+    let (times, _) = bench.ran();
+    assert_eq!(times.len(), 30);
+    // Again were run only those that had not ended well.
+    assert_eq!(times.values().sum::<u32>() as usize, first.len() + 30 - done, "{times:?}");
+    // There is nothing left.
+    let outcome = bench.on(Mpich, 2, &format!("--resume %/journal {options}")).unwrap().succeed();
+    said_once(&outcome, "30 of 30 ranks were done before");
+}
+
+/// All that fails counts, wherever that is.
+#[test]
+fn failures_are_counted_over_all_nodes() {
+    let fails = "case $1 in *[05]) exit 5; esac; sleep 0.05";
+    let bench = Bench::new("keep-going", 40, fails);
+    let Some(job) = bench.on(Mpich, 2, "--keep-going --processors 1") else { return };
+    let outcome = job.run();
+    outcome.failed_with(5, &["8 of 40 ranks failed", ", on node 1 (", "), failed with exit code 5"]);
+    assert_eq!(outcome.stats().status, "rank-failed", "{outcome:?}");
+    bench.all_ran_once();
+    let bench = Bench::new("soon", 400, fails);
+    let outcome = bench.on(Mpich, 2, "--halt soon,fail=3 --processors 1").unwrap().run();
+    outcome.failed_with(5, &["no other rank is begun (--halt soon,fail=3)"]);
+    let ran = bench.ran().0.len();
+    assert!((3..100).contains(&ran), "{ran}: {outcome:?}");
+    let stats = outcome.stats();
+    let (well, all) = (|status: &str| stats.ranks.iter().filter(|rank| rank.status == status).count(), 400);
+    assert_eq!((stats.ranks.len(), well("unborn")), (all, all - ran), "{outcome:?}");
+    let bench = Bench::new("now", 400, "[ $1 != p11 ] || sleep 1000; sleep 0.05");
+    let outcome = bench.on(OpenMpi, 2, "--halt now,success=5% --processors 1").map(Bdrun::succeed);
+    if let Some(outcome) = outcome {
+        said_once(&outcome, "(--halt now,success=5%): the others are ended");
+        assert!(bench.ran().0.len() < 200, "{outcome:?}");
+    }
+    // Tries of one part are made where it is.
+    let bench = Bench::new("retry", 12, "n=${0%/*}/try-$1; echo x >> $n; [ $(wc -l < $n) -ge 3 ] || exit 4");
+    bench.on(Mpich, 2, "--retry 2 --joblog %/log --output-files %/out/{}").unwrap().succeed();
+    assert!(bench.ran().0.values().all(|&times| times == 3));
+    assert_eq!(bench.read("log").lines().count(), 1 + 36);
+}
+
+/// One that is killed for what it holds is told of with that reason, once it has ended.
+#[test]
+fn who_exceeds_its_limit_on_another_node_is_told() {
+    let hog = "[ $1 != p3 ] || exec python3 -c 'import time; held = bytearray(80 << 20); time.sleep(1000)'; sleep 0.1";
+    let bench = Bench::new("limit", 12, hog);
+    let options = "--keep-going --processors 1 --rank-memory 40M --joblog %/log";
+    let Some(job) = bench.on(Mpich, 2, options) else { return };
+    let outcome = job.run();
+    outcome.failed_with(123, &["p3", "memory limit exceeded"]);
+    bench.all_ran_once();
+    assert_eq!(bench.read("log").lines().count(), 1 + 12, "{}", bench.read("log"));
+}
+
+/// The pictures are of all nodes.
+#[test]
+fn the_trace_has_the_ranks_of_all_nodes() {
+    let bench = Bench::new("trace", 8, "sleep 0.3");
+    let Some(job) = bench.on(Mpich, 2, "--processors 1 --trace %/trace --report %/page") else { return };
+    job.succeed();
+    let trace: serde_json::Value = serde_json::from_str(&bench.read("trace")).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let ran = |rank: u32| {
+        let of = |event: &&serde_json::Value| event["cat"] == "rank" && event["tid"] == rank + 1;
+        let runs = events.iter().filter(of).filter(|event| event["name"] == "running");
+        runs.filter_map(|event| event["dur"].as_f64()).sum::<f64>()
+    };
+    let runs: Vec<f64> = (0..8).map(ran).collect();
+    assert!(runs.iter().all(|&micros| micros >= 200_000.0), "{runs:?}");
+    let done = events.iter().filter(|event| event["name"] == "ranks");
+    let done: Vec<u64> = done.filter_map(|event| event["args"]["done"].as_u64()).collect();
+    assert!(done.is_sorted() && done.first() == Some(&0) && done.last() >= Some(&6), "{done:?}");
+    assert!(bench.read("page").contains("p7"));
+}
+
+/// What is learned is learned of all nodes' parts.
+#[test]
+fn all_nodes_learn() {
+    let bench = Bench::new("learn", 12, "sleep 0.6");
+    let Some(job) = bench.on(Mpich, 2, "--learn %/learned") else { return };
+    job.succeed();
+    assert_eq!(bench.ran().1, 2);
+    let learned = bench.read("learned");
+    assert!((0..12).all(|part| learned.contains(&format!("\"p{part}\""))), "{learned}");
+    bench.on(Mpich, 2, "--learn %/learned").unwrap().succeed();
+}
+
+/// What a node had that dies is run by others.
+#[test]
+fn the_parts_of_a_node_that_dies_are_run_by_others() {
+    let options = "--processors 2 --output-files %/out/{} --journal %/journal --joblog %/log";
+    for (launcher, which, signal) in [
+        (Launcher::OpenMpiThatStays, 1, libc::SIGKILL),
+        (Launcher::MpichThatStays, 2, libc::SIGKILL),
+        (Launcher::MpichThatStays, 1, libc::SIGSTOP),
+    ] {
+        let bench = Bench::new("dies", 40, "sleep 0.3");
+        let Some(job) = bench.on(launcher, 3, options) else { continue };
+        let mut job = job.with(|command| command.env("BDRUN_SILENCE", "2")).start();
+        job.wait_for_ranks(6);
+        let victim = masters_by_node(&job, 3)[which];
+        proc::kill(victim, signal);
+        let begun = Instant::now();
+        job.wait_for_error(&format!("the master of node {which} has said nothing for 2 s"));
+        let there = || (bench.outputs().len() == 40).then_some(());
+        assert!(poll(Duration::from_secs(120), there).is_some(), "{}", job.situation());
+        if signal == libc::SIGSTOP {
+            // It is not killed by anybody: once it goes on it finds that it is alone.
+            proc::kill(victim, libc::SIGCONT);
+        }
+        let outcome = job.wait();
+        assert!(begun.elapsed() < Duration::from_secs(200), "{outcome:?}");
+        said_once(&outcome, "of the parts, ");
+        assert!(bench.outputs().iter().all(|path| path.extension().is_none()), "{:?}", bench.outputs());
+        let (times, masters) = bench.ran();
+        // What it had begun may not have come to say so.
+        assert!(times.len() == 40 && masters >= 2, "{masters} {times:?}");
+        // At most what it had just begun was run again.
+        assert!(times.values().sum::<u32>() <= 40 + 4, "{times:?}");
+    }
+}
+
+/// Slurm leaves the tasks of a step alone of which one has died, if it is told to.
+#[test]
+fn the_parts_of_a_task_of_slurm_that_dies_are_run_by_others() {
+    if Mpich.path().is_none() {
+        return;
+    }
+    let Some(slurm) = Slurm::start(2) else { return };
+    let bench = Bench::new("slurm", 40, "sleep 0.3");
+    let line = ["--parts".into(), bench.at("list"), "--memory".into(), "64M".into(), "--processors".into()];
+    let files = ["2".into(), "--output-files".into(), bench.at("out/{}"), "--".into(), bench.at("program")];
+    let words = "--mpi=pmi2 -N 2 --ntasks-per-node=1 --kill-on-bad-exit=0 --mem=200";
+    let job = bdrun_args(line.into_iter().chain(files))
+        .with(|command| command.env("SLURM_CONF", slurm.conf()).env("BDRUN_SILENCE", "2"))
+        .by(Path::new("/usr/bin/srun"), words.split(' ').map(str::to_owned));
+    let mut job = job.start();
+    job.wait_for_ranks(4);
+    proc::kill(masters_by_node(&job, 2)[1], libc::SIGKILL);
+    let outcome = job.wait();
+    said_once(&outcome, "the master of node 1 has said nothing for 2 s");
+    assert_eq!(bench.outputs().len(), 40, "{outcome:?} {}", slurm.logs());
+    assert_eq!(bench.ran().0.len(), 40);
+}
+
+/// Masters by the number of their node, which the launcher tells them.
+fn masters_by_node(job: &crate::common::Job, count: usize) -> Vec<i32> {
+    let mut all: Vec<(u32, i32)> = wait_for_masters(job, count)
+        .into_iter()
+        .map(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
+            let mut words =
+                environment.split(|&byte| byte == 0).filter_map(|word| std::str::from_utf8(word).ok());
+            let number = |word: &'_ str| {
+                let names = ["PMI_RANK=", "OMPI_COMM_WORLD_RANK=", "SLURM_PROCID="];
+                names.iter().find_map(|name| word.strip_prefix(name)?.parse().ok())
+            };
+            let rank = words.find_map(number).expect("a rank");
+            (rank, pid)
+        })
+        .collect();
+    all.sort_unstable();
+    all.into_iter().map(|(_, pid)| pid).collect()
+}
+
+/// Without the first nobody goes on.
+#[test]
+fn all_nodes_end_with_the_first() {
+    let bench = Bench::new("first", 40, "sleep 1000");
+    let Some(job) = bench.on(Launcher::MpichThatStays, 3, "--processors 2") else { return };
+    let mut job = job.with(|command| command.env("BDRUN_SILENCE", "2")).start();
+    job.wait_for_ranks(6);
+    proc::kill(masters_by_node(&job, 3)[0], libc::SIGKILL);
+    let outcome = job.wait();
+    assert!(outcome.code != Some(0) && outcome.stderr.contains("the master of node 0"), "{outcome:?}");
+}
