@@ -220,9 +220,9 @@ pub fn available_under(root: &Path) -> Result<Available, BudgetError> {
         .fold(memory, |tightest, headroom| if headroom.bytes < tightest.bytes { headroom } else { tightest }))
 }
 
-/// Where the kernel tells how long processes waited for memory: those of our cgroup, with the ranks'; where it
-/// does not tell that (version 1, the root), all of the machine. What others in a container of their own wait
-/// for is none of ours.
+/// Where the kernel tells how long processes waited for memory: those of our cgroup, with the ranks'; where
+/// it does not tell that (version 1, the root), all of the machine. What others in a container of their own
+/// wait for is none of ours.
 #[must_use]
 pub fn pressure_file(root: &Path) -> PathBuf {
     let own = || {

@@ -184,6 +184,11 @@ fn addresses_change_hands() {
 }
 
 #[test]
+fn what_is_locked_moves_and_grows() {
+    goes_on("locked", 16 * MIB, |seen| assert!(seen.moved.faults > 100, "{seen:?}"));
+}
+
+#[test]
 fn the_kernel_reads_and_writes_what_is_out() {
     goes_on("calls", 16 * MIB, |seen| assert!(seen.moved.faults > 100, "{seen:?}"));
 }

@@ -14,6 +14,7 @@ pub fn run(name: &str) {
         "addresses" => addresses(),
         "calls" => calls(),
         "grow" => grow(),
+        "locked" => locked(),
         "signals" => signals(),
         "sentry" => sentry(),
         "model" => crate::model::run(ready),
@@ -150,6 +151,48 @@ fn map(count: usize) -> *mut u8 {
 }
 
 /// The pages of a mapping, by what each must hold in its first and last word: 0 for a page that was given up.
+/// What is locked is moved, and grows as it is: the kernel makes the new pages within that call.
+fn locked() {
+    const PAGES: usize = 256;
+    const MORE: usize = 64;
+    // SAFETY: every access lies within mappings made here, of the length that is known at the time.
+    unsafe {
+        let mut regions: Vec<*mut u8> = (0..32).map(|_| map(PAGES)).collect();
+        let at = |region: *mut u8, page: usize| region.add(page * PAGE).cast::<u64>();
+        for (n, &region) in regions.iter().enumerate() {
+            (0..PAGES).for_each(|page| at(region, page).write_volatile(word(page, n as u64)));
+        }
+        ready();
+        for step in 0..80 {
+            if step == 40 {
+                // So does a child, and its parent waits.
+                let child = libc::fork();
+                if child > 0 {
+                    let mut status = -1;
+                    assert_eq!((libc::waitpid(child, &mut status, 0), status), (child, 0));
+                    return;
+                }
+            }
+            let n = step % regions.len();
+            let region = &mut regions[n];
+            assert_eq!(libc::mlock((*region).cast(), PAGES * PAGE), 0, "{}", std::io::Error::last_os_error());
+            let there = map(PAGES + MORE);
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            let (old, new) = (PAGES * PAGE, (PAGES + MORE) * PAGE);
+            let moved = libc::mremap((*region).cast(), old, new, flags, there);
+            assert_eq!(moved, there.cast(), "{}", std::io::Error::last_os_error());
+            *region = there;
+            for page in 0..PAGES + MORE {
+                let holds = if page < PAGES { word(page, n as u64) } else { 0 };
+                assert_eq!(at(there, page).read_volatile(), holds, "page {page} of region {n}");
+            }
+            assert_eq!(libc::munlock(there.cast(), new), 0);
+            assert_eq!(libc::munmap(there.add(old).cast(), MORE * PAGE), 0);
+        }
+        libc::_exit(0);
+    }
+}
+
 fn addresses() {
     // SAFETY: every access lies within mappings made here, of the length that is known at the time.
     unsafe {

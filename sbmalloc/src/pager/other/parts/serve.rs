@@ -18,6 +18,7 @@
 //! | so many bytes | these pages are there | they, and no others, are not out any more |
 //! | `EEXIST` | this page is there, and is what the rank sees | it is not out any more |
 //! | `EAGAIN` | an event is to be read; nothing placed | all stays out; again when it was read |
+//! | `EAGAIN` for a page that the thread's own `mremap` adds to locked memory | no event comes before the page is there | the kernel makes it (`lets_grow`) |
 //! | `ENOMEM` | nothing placed | all stays out; again when parts have left |
 //! | `ENOENT`, `EINVAL` for several pages | they lie in several mappings | page by page |
 //! | `ENOENT` for one | an event that says why is to be read | it stays out; if no event comes in 10 s the rank ends |
@@ -153,6 +154,9 @@ impl State {
         let mut tries = 0;
         loop {
             let is_settled = self.listen(number, &mut faults);
+            if !is_settled {
+                faults.retain(|fault| !self.lets_grow(number, *fault));
+            }
             if self.failed.is_some() {
                 // Nobody goes on with what is not its memory.
                 return;
@@ -174,6 +178,7 @@ impl State {
                     Ok(Outcome::Served) => self.moved.faults += 1,
                     Ok(Outcome::Gone) => return self.close(number),
                     Ok(Outcome::Comes) => faults.insert(0, fault),
+                    Ok(Outcome::Again) if self.lets_grow(number, fault) => self.moved.faults += 1,
                     Ok(outcome) => {
                         faults.insert(0, fault);
                         again = true;

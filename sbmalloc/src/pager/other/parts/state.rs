@@ -1,7 +1,7 @@
 //! What the thread that serves and the thread that traces share: address spaces, what of them is out, and
 //! where.
 
-use super::actors::{Actors, actor};
+use super::actors::{Actors, actor, grows};
 use super::choice::Choice;
 use super::faults::Told;
 use super::guard::Guard;
@@ -105,6 +105,13 @@ impl Served {
             actors.was_read(by);
         }
         Some((news, by))
+    }
+
+    /// Of locked memory that is moved and grows the kernel makes the new pages before it tells that it was
+    /// moved, and until that was read nothing is placed: neither would ever be. Such a page is the kernel's
+    /// to make. Whether this was one.
+    pub fn lets_grow(&self, Fault { at, by }: Fault) -> bool {
+        grows(self.pid, by) && self.uffd.unregister(&(at..at + PAGE as u64)).is_ok()
     }
 
     /// It has what its parent has.
@@ -367,6 +374,11 @@ impl State {
                 self.served.len() - 1
             }
         }
+    }
+
+    /// See [`Served::lets_grow`].
+    pub fn lets_grow(&self, number: usize, fault: Fault) -> bool {
+        self.served[number].as_ref().is_some_and(|served| served.lets_grow(fault))
     }
 
     pub fn close(&mut self, number: usize) {

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 const API: libc::c_ulong = 0xc018_aa3f;
 const REGISTER: libc::c_ulong = 0xc020_aa00;
+const UNREGISTER: libc::c_ulong = 0x8010_aa01;
 const WAKE: libc::c_ulong = 0x8010_aa02;
 const COPY: libc::c_ulong = 0xc028_aa03;
 const ZEROPAGE: libc::c_ulong = 0xc020_aa04;
@@ -108,6 +109,11 @@ impl Uffd {
     /// Faults on missing pages of a range are told from now on.
     pub fn register(&self, range: &Range<u64>) -> Result<(), Errno> {
         ioctl(&self.0, REGISTER, &mut [range.start, range.end - range.start, MODE_MISSING, 0])
+    }
+
+    /// They are not told any more: who waits for one gets a new one of the kernel's.
+    pub fn unregister(&self, range: &Range<u64>) -> Result<(), Errno> {
+        ioctl(&self.0, UNREGISTER, &mut [range.start, range.end - range.start])
     }
 
     /// Has those who wait for pages of a range look again.
