@@ -62,7 +62,10 @@ impl Actors {
         let begun = Instant::now();
         let is_recent = self.last.is_some_and(|last| last.elapsed() < AWAKE);
         loop {
-            let (mut calls, awake) = match self.look() {
+            if !self.is_complete {
+                return vec![];
+            }
+            let (calls, awake) = match self.look() {
                 Some(found) => found,
                 None if is_new => {
                     // Those that end meanwhile wait for nothing.
@@ -81,9 +84,6 @@ impl Actors {
                 false => Duration::ZERO,
             };
             if begun.elapsed() >= patience {
-                if !self.is_complete {
-                    calls.clear();
-                }
                 self.waited = calls.iter().filter(|call| call.changes()).map(|call| call.by).collect();
                 return calls;
             }
@@ -118,7 +118,10 @@ impl Actors {
     fn list(&mut self, count: u64) {
         let mut tids = proc::threads(self.pid).unwrap_or_default();
         self.is_complete = tids.len() <= MOST;
-        tids.truncate(MOST);
+        self.count = count;
+        if !self.is_complete {
+            tids.clear();
+        }
         self.threads.retain(|(tid, _)| tids.contains(&(*tid as i32)));
         for tid in tids {
             if !self.threads.iter().any(|(known, _)| *known as i32 == tid) {
@@ -128,11 +131,11 @@ impl Actors {
                 match Fd::open(path.as_cstr(), libc::O_RDONLY | libc::O_CLOEXEC) {
                     Ok(file) => self.threads.push((tid as u32, file)),
                     Err(Errno(libc::ENOENT | libc::ESRCH)) => {}
-                    Err(_) => self.is_complete = false,
+                    // None is free just now.
+                    Err(_) => (self.is_complete, self.count) = (false, 0),
                 }
             }
         }
-        self.count = count;
     }
 }
 
@@ -285,6 +288,19 @@ mod tests {
         let is_seen = |calls: &[Call]| calls.iter().any(|c| c.by == tid && c.number == libc::SYS_read);
         while !is_seen(&actors.calls()) {
             assert!(begun.elapsed().as_secs() < 60, "it is not seen");
+        }
+        // Of too many none is asked.
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let ended = std::sync::Arc::new(std::sync::Mutex::new(ended));
+        let many: Vec<_> = (0..MOST)
+            .map(|_| std::sync::Arc::clone(&ended))
+            .map(|ended| std::thread::spawn(move || ended.lock().expect("no panic").recv().is_err()))
+            .collect();
+        assert_eq!((actors.calls(), actors.threads.len()), (vec![], 0));
+        drop(end);
+        assert!(many.into_iter().all(|thread| thread.join().expect("no panic")));
+        while !is_seen(&actors.calls()) {
+            assert!(begun.elapsed().as_secs() < 60, "it is not seen again");
         }
         drop(writer);
         assert_eq!(thread.join().expect("no panic"), 0);
