@@ -16,6 +16,11 @@ pub(super) fn is_gone(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
+/// Whether there is such a thread.
+pub(super) fn is_there(tid: u32) -> bool {
+    fs::metadata(format!("/proc/{tid}")).is_ok()
+}
+
 /// The threads of a process.
 pub(super) fn threads(pid: i32) -> io::Result<Vec<i32>> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"))?;

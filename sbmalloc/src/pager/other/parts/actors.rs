@@ -150,26 +150,32 @@ fn parse(by: u32, text: &[u8]) -> Option<Call> {
     Some(Call { by, number, arguments })
 }
 
-/// Whether a thread waits in a call that makes a mapping larger: what it misses there is new. `pid`: its
+/// Whether a thread waits for a page within a call that makes a mapping larger: that page is new. `pid`: its
 /// process, if that is known; else it must be one of those that this process traces.
 pub(super) fn grows(pid: Option<i32>, tid: u32) -> bool {
     let text = match pid {
         Some(pid) => std::fs::read(format!("/proc/{pid}/task/{tid}/syscall")),
         None => std::fs::read(format!("/proc/{tid}/syscall")),
     };
+    let text = text.unwrap_or_default();
+    let is_larger = parse(tid, &text).is_some_and(|Call { number, arguments: [_, old, new, ..], .. }| {
+        number == libc::SYS_mremap && new > old
+    });
     let is_traced = || {
         let tracer = proc::Status::of(tid as i32).map_or(0, |status| status.tracer);
         std::path::Path::new(&format!("/proc/self/task/{tracer}")).exists()
     };
-    let text = text.unwrap_or_default();
-    parse(tid, &text).is_some_and(|Call { number, arguments: [_, old, new, ..], .. }| {
-        number == libc::SYS_mremap && new > old && (pid.is_some() || is_traced())
-    })
+    is_larger && place(tid) == "handle_userfault" && (pid.is_some() || is_traced())
+}
+
+/// Where in the kernel a thread sleeps; "0" if that is not told.
+fn place(tid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{tid}/wchan")).unwrap_or_default()
 }
 
 /// Whether a thread waits, as far as that can be told, for something else than that its deed is read.
 fn is_elsewhere(tid: u32) -> bool {
-    let place = std::fs::read_to_string(format!("/proc/{tid}/wchan")).unwrap_or_default();
+    let place = place(tid);
     place.len() > 1 && !place.contains("userfaultfd")
 }
 

@@ -37,7 +37,7 @@ impl State {
         self.settle(number)
     }
 
-    fn hear(&mut self, number: usize, faults: &mut Vec<Fault>) {
+    pub fn hear(&mut self, number: usize, faults: &mut Vec<Fault>) {
         let is_ours = !self.dropping.is_empty();
         while let Some((news, by)) = self.served[number].as_mut().and_then(|s| s.read(is_ours)) {
             let what = match news {
@@ -190,6 +190,16 @@ impl<'a> Probe<'a> {
 }
 
 impl Served {
+    /// Whether, by all that was read, something may lie at an address that is watched.
+    pub fn may_hold(&self, at: u64) -> bool {
+        let before = self.is_unborn || !self.armed.within(&(at..at + 1)).is_empty();
+        self.told.iter().fold(before, |holds, told| match &told.what {
+            What::Change(Change::Unmapped(range)) if range.contains(&at) => self.is_unborn,
+            What::Change(Change::Moved { to, len, .. }) if (*to..to + len).contains(&at) => true,
+            _ => holds,
+        })
+    }
+
     fn apply(&mut self, change: &Change, slots: &mut Slots) {
         match change {
             Change::Removed(range) => {

@@ -39,6 +39,7 @@
 //! (`tests/model`) and compares every byte, also with each of these answers thrown in
 //! (`whatever_the_kernel_answers`); `table` has a property test against a model of single pages.
 
+use super::actors::grows;
 use super::state::{Served, State};
 use super::uffd::Fault;
 use crate::checksum;
@@ -155,7 +156,11 @@ impl State {
         loop {
             let is_settled = self.listen(number, &mut faults);
             if !is_settled {
-                faults.retain(|fault| !self.lets_grow(number, *fault));
+                for fault in faults.clone() {
+                    if self.lets_grow(number, fault, &mut faults) {
+                        faults.retain(|other| *other != fault);
+                    }
+                }
             }
             if self.failed.is_some() {
                 // Nobody goes on with what is not its memory.
@@ -178,7 +183,9 @@ impl State {
                     Ok(Outcome::Served) => self.moved.faults += 1,
                     Ok(Outcome::Gone) => return self.close(number),
                     Ok(Outcome::Comes) => faults.insert(0, fault),
-                    Ok(Outcome::Again) if self.lets_grow(number, fault) => self.moved.faults += 1,
+                    Ok(Outcome::Again) if self.lets_grow(number, fault, &mut faults) => {
+                        self.moved.faults += 1
+                    }
                     Ok(outcome) => {
                         faults.insert(0, fault);
                         again = true;
@@ -203,6 +210,23 @@ impl State {
                 std::thread::sleep(Duration::from_micros(20));
             }
         }
+    }
+
+    /// Of locked memory that is moved and grows the kernel makes the new pages before it tells that it was
+    /// moved, and until that was read nothing is placed: neither would ever be. Such a page is the kernel's
+    /// to make. Whether this was one: its thread waits within such a call, or on its way back from it, where
+    /// the kernel touches what is the thread's own and known; and when all is read, what it waits for is what
+    /// it missed last. (It may have missed another before, which somebody else brought.)
+    fn lets_grow(&mut self, number: usize, fault: Fault, faults: &mut Vec<Fault>) -> bool {
+        if !self.served[number].as_ref().is_some_and(|served| grows(served.pid, fault.by)) {
+            return false;
+        }
+        self.hear(number, faults);
+        let page = fault.at..fault.at + PAGE as u64;
+        self.served[number].as_ref().is_some_and(|served| {
+            let is_new = served.missing.is_last(fault) && !served.may_hold(fault.at);
+            is_new && served.uffd.unregister(&page).is_ok()
+        })
     }
 
     /// Serves several faults, whose pages the disk looks for at the same time. How each of them ended.

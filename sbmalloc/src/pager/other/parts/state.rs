@@ -1,7 +1,7 @@
 //! What the thread that serves and the thread that traces share: address spaces, what of them is out, and
 //! where.
 
-use super::actors::{Actors, actor, grows};
+use super::actors::{Actors, actor};
 use super::choice::Choice;
 use super::faults::Told;
 use super::guard::Guard;
@@ -11,12 +11,13 @@ use super::serve::WINDOW;
 use super::uffd::{Fault, Interference, NOWHERE, News, Probed, Uffd};
 use crate::pager::other::error::OtherError;
 use crate::pager::other::image::Image;
+use crate::pager::other::proc;
 use crate::pager::other::writer::{Drop, Tables};
 use crate::pager::transfer::pump::Pump;
 use crate::pager::transfer::slots::Slots;
 use crate::pager::transfer::table::{BLOCK, Table};
 use crate::sys::PAGE;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,8 @@ pub(super) struct Served {
     pub told: Vec<Told>,
     /// Its threads, if its process is known.
     actors: Option<Actors>,
+    /// What each thread missed last.
+    pub missing: Missing,
     /// Its process, if that is known.
     pub pid: Option<i32>,
     /// The latest stretches of faults one behind the other, the newest in front.
@@ -71,6 +74,7 @@ impl Served {
             is_unborn: false,
             told: vec![],
             actors: None,
+            missing: Missing::default(),
             pid: Some(pid),
             streams: VecDeque::new(),
             missed_lately: VecDeque::new(),
@@ -101,17 +105,12 @@ impl Served {
         };
         let news = self.uffd.read()?;
         let by = actor(&calls, &news);
-        if let (Some(actors), false) = (&mut self.actors, matches!(news, News::Fault(_))) {
-            actors.was_read(by);
+        match (&news, &mut self.actors) {
+            (News::Fault(fault), _) => self.missing.note(*fault),
+            (_, Some(actors)) => actors.was_read(by),
+            _ => {}
         }
         Some((news, by))
-    }
-
-    /// Of locked memory that is moved and grows the kernel makes the new pages before it tells that it was
-    /// moved, and until that was read nothing is placed: neither would ever be. Such a page is the kernel's
-    /// to make. Whether this was one.
-    pub fn lets_grow(&self, Fault { at, by }: Fault) -> bool {
-        grows(self.pid, by) && self.uffd.unregister(&(at..at + PAGE as u64)).is_ok()
     }
 
     /// It has what its parent has.
@@ -199,6 +198,28 @@ impl Served {
         if let Some(stream) = self.streams.front_mut() {
             stream.next = end;
         }
+    }
+}
+
+/// The page that each thread missed last.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    last: HashMap<u32, u64>,
+    /// With so many it is time to forget those that are no more.
+    many: usize,
+}
+
+impl Missing {
+    fn note(&mut self, Fault { at, by }: Fault) {
+        self.last.insert(by, at);
+        if self.last.len() > self.many {
+            self.last.retain(|&tid, _| tid == by || proc::is_there(tid));
+            self.many = (2 * self.last.len()).max(256);
+        }
+    }
+
+    pub fn is_last(&self, Fault { at, by }: Fault) -> bool {
+        self.last.get(&by) == Some(&at)
     }
 }
 
@@ -374,11 +395,6 @@ impl State {
                 self.served.len() - 1
             }
         }
-    }
-
-    /// See [`Served::lets_grow`].
-    pub fn lets_grow(&self, number: usize, fault: Fault) -> bool {
-        self.served[number].as_ref().is_some_and(|served| served.lets_grow(fault))
     }
 
     pub fn close(&mut self, number: usize) {
