@@ -2,7 +2,8 @@
 //! milliseconds, and if it uses much of what was left out the rest is brought in at once. So what is not
 //! known to be used need not be read in advance.
 //!
-//! The first look comes after [`FIRST`], each further one after twice the time. The timer runs only while
+//! The first look comes after [`FIRST`], each further one after twice the time, or as soon as the first if the
+//! rank is about to have used much: all that it touches before it is noticed leaves once more. The timer runs only while
 //! memory is out. System calls that the signal interrupts are restarted (`SA_RESTART`); those that never are
 //! (`poll`, `select`, sleeps; see signal(7)) return `EINTR`, as they do for the signals that park threads.
 //! A program that was not written for that is interrupted by the time that its thread computes, which does
@@ -122,6 +123,11 @@ impl Meter {
     /// Whether a look is due, in the handler.
     pub fn is_armed(&self) -> bool {
         self.armed.load(SeqCst)
+    }
+
+    /// Much is touched: the next look comes as soon as the first.
+    pub fn hurry(&self) {
+        self.next.store(FIRST.as_nanos() as u64 / 2, SeqCst);
     }
 
     /// Look again, later.

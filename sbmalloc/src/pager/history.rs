@@ -289,11 +289,11 @@ impl Sites {
         }
     }
 
-    /// Whether the process has touched so many of the bytes that are out, of those that it holds, that the
-    /// rest is worth bringing in.
-    pub fn is_much(&mut self, held: usize, out: usize, touched: usize) -> bool {
+    /// How many of the bytes that are out, of those that it holds, the process must have touched for the rest
+    /// to be worth bringing in.
+    pub fn much(&mut self, held: usize, out: usize) -> usize {
         self.most_out = out >= held / 2;
-        touched >= (out >> self.part).max(LITTLE)
+        (out >> self.part).max(LITTLE)
     }
 
     /// Of so many blocks that were brought in for the phase last looked at, of those that it holds, so many

@@ -120,7 +120,8 @@ pub(super) fn touched(buffers: &mut Buffers, set: &ArenaSet) -> Result<Touched, 
         }
     }
     let in_ram = set.committed().saturating_sub(out) + there;
-    Ok(Touched { in_ram, much: set.sites(buffers).is_much(set.committed(), out, dense) })
+    let much = set.sites(buffers).much(set.committed(), out);
+    Ok(Touched { in_ram, much: dense >= much, soon: dense >= much / 4 })
 }
 
 /// Verifies what the kernel brought in and nobody has verified. Other threads go on meanwhile.

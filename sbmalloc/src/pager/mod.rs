@@ -404,6 +404,8 @@ pub struct Touched {
     pub in_ram: usize,
     /// So much was touched that the rest is probably used as well.
     pub much: bool,
+    /// It is a part of that, which may soon be all of it.
+    pub soon: bool,
 }
 
 /// What was used so far of what is out; `None` if nothing is out, or the pager is at work in this process.

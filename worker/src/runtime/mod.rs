@@ -405,7 +405,12 @@ impl Runtime {
         }
         match pager::touched() {
             Ok(Some(touched)) if touched.much => self.come_in_whole(),
-            Ok(Some(touched)) => self.own_up(touched.in_ram as u64),
+            Ok(Some(touched)) => {
+                self.own_up(touched.in_ram as u64);
+                if touched.soon {
+                    self.meter.hurry();
+                }
+            }
             Ok(None) => {}
             // Nothing is broken, a descriptor is missing, say: it is looked again.
             Err(error) if error.is_passing() => {}

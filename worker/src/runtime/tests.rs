@@ -208,6 +208,24 @@ fn a_rank_that_cannot_be_stopped_runs_only_with_all_it_needs() {
     drop(memory);
 }
 
+/// It did not: it ran on with what it had, in each look was seen to use much once more, and held all in the
+/// end that had not been given to it.
+#[test]
+fn a_rank_that_was_seen_to_use_much_comes_in_whole_even_if_it_had_not_left() {
+    let _alone = pager_alone();
+    let (runtime, until) = (runtime(), TimedFutex::until(None));
+    let memory = out();
+    let block = runtime.block();
+    block.all.store(8 * MIB, SeqCst);
+    block.granted.store(8 * MIB, SeqCst);
+    runtime.probes.store(true, SeqCst);
+    assert!(executor(runtime, &until, &Place::known(pager::SAME_PHASE)).restore());
+    assert!(pager::is_evicted(), "it probes");
+    assert!(executor(runtime, &until, &Place::known(pager::EVERYTHING)).restore());
+    assert!(!pager::is_evicted());
+    drop(memory);
+}
+
 #[test]
 fn a_look_without_a_descriptor_is_made_later() {
     // In a process of its own: other tests need descriptors, and one that is lost ends its process.

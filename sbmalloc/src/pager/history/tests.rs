@@ -223,7 +223,7 @@ proptest! {
 fn what_is_much_is_learnt() {
     const HELD: usize = 128 << 20;
     let mut sites = Sites::new();
-    let least = |sites: &mut Sites, out| (1..).find(|&mib| sites.is_much(HELD, out, mib << 20)).unwrap_or(0);
+    let least = |sites: &mut Sites, out| sites.much(HELD, out) >> 20;
     assert_eq!((least(&mut sites, HELD), least(&mut sites, HELD / 4)), (2, 1), "MiB");
     // Nothing was brought in.
     sites.changed(0, 100, 100);
@@ -237,11 +237,11 @@ fn what_is_much_is_learnt() {
         assert_eq!(least(&mut sites, HELD), expected);
     }
     // Half of the little that is out was touched.
-    assert!(sites.is_much(HELD, HELD / 4, HELD / 8));
+    assert_eq!(least(&mut sites, HELD / 4), 16);
     sites.turn_eager();
     assert_eq!(least(&mut sites, HELD), 64);
     // Half of all: it goes through it.
-    assert!(sites.is_much(HELD, HELD, HELD / 2));
+    assert_eq!(least(&mut sites, HELD), 64);
     sites.turn_eager();
     assert_eq!(least(&mut sites, HELD), 2);
     sites.changed(0, 100, 100);

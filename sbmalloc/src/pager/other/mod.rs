@@ -59,6 +59,7 @@
 //! waits for it as ever.
 
 mod arch;
+mod call;
 mod check;
 mod error;
 mod evict;

@@ -337,25 +337,6 @@ pub(super) fn command_line(tid: i32) -> Option<u64> {
     (start > 0).then_some(start)
 }
 
-/// Whether `/proc/TID/syscall` says that a thread makes a child and waits until that execs. One that only
-/// makes a child may have to wait, too: while processes are moved between control groups.
-pub(super) fn is_vfork(syscall: &str, word_at: impl FnOnce(u64) -> Option<u64>) -> bool {
-    let mut words = syscall.split_whitespace();
-    let call = words.next().and_then(|word| word.parse::<libc::c_long>().ok());
-    let first = words.next().and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
-    #[cfg(target_arch = "x86_64")]
-    if call == Some(libc::SYS_vfork) {
-        return true;
-    }
-    let flags = match call {
-        Some(libc::SYS_clone) => first,
-        // They stand first in its arguments, which are in memory.
-        Some(libc::SYS_clone3) => first.and_then(word_at),
-        _ => None,
-    };
-    flags.is_some_and(|flags| flags & libc::CLONE_VFORK as u64 != 0)
-}
-
 /// A word of a thread's memory.
 pub(super) fn word_of(tid: i32, at: u64) -> Option<u64> {
     let mut word = [0; 8];
@@ -386,26 +367,6 @@ pub(super) fn share_of_anonymous(pid: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_only_makes_a_child_is_not_in_vfork() {
-        let says = |text: &str, word| is_vfork(text, |at| (at == 0x7ffc_a0d0_81f0).then_some(word));
-        let vfork = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
-        let clone =
-            |flags: u64| format!("{} {flags:#x} 0x0 0x0 0x7f0 0x0 0x0 0x7ffc 0x7f21", libc::SYS_clone);
-        // As glibc's fork, and as a thread's beginning.
-        for flags in [0x120_0011, 0x3d_0f00, 0] {
-            assert!(!says(&clone(flags), 0), "{flags:#x}");
-        }
-        assert!(says(&clone(vfork | libc::SIGCHLD as u64), 0));
-        let clone3 = format!("{} 0x7ffca0d081f0 0x58 0x0 0x8 0x0 0x0 0x7ffc 0x7f21\n", libc::SYS_clone3);
-        assert!(says(&clone3, vfork) && !says(&clone3, vfork & !(libc::CLONE_VFORK as u64)));
-        #[cfg(target_arch = "x86_64")]
-        assert!(says(&format!("{} 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffc 0x7f21", libc::SYS_vfork), 0));
-        for other in ["running\n", "-1 0x7ffc 0x7f21", "0 0x4000 0x7f 0x1 0x0 0x0 0x0 0x7ffc 0x7f21", ""] {
-            assert!(!says(other, u64::MAX), "{other}");
-        }
-    }
 
     #[test]
     fn our_own_command_line_is_found() {

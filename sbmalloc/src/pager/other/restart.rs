@@ -287,12 +287,6 @@ fn shorten(thread: Thread, place: Place, stood: Duration) {
     let _ = ptrace::poke(thread.tid, at + 8, u64::from(left.subsec_nanos()) / unit);
 }
 
-/// Whether a thread that runs is in this call, as far as can be seen.
-pub(super) fn is_in(tid: i32, call: i64) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/syscall")).unwrap_or_default();
-    text.split_whitespace().next().and_then(|word| word.parse().ok()) == Some(call)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

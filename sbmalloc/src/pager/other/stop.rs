@@ -18,6 +18,7 @@ mod seized;
 pub(super) use seized::Deed;
 
 use super::OwnPager;
+use super::call::Call;
 use super::check;
 use super::error::Refusal;
 use super::proc::{self, Stat, Status};
@@ -244,9 +245,8 @@ impl Threads {
 
     /// Whether a thread waits for its child to exec.
     fn is_in_vfork(&self, tid: i32) -> bool {
-        let Ok(text) = std::fs::read_to_string(format!("/proc/{tid}/syscall")) else { return false };
-        let waits = Stat::of(tid).is_ok_and(|stat| stat.state == b'D');
-        waits && proc::is_vfork(&text, |at| proc::word_of(tid, at))
+        let Some(call) = Call::of(tid) else { return false };
+        Stat::of(tid).is_ok_and(|stat| stat.state == b'D') && call.is_vfork(tid)
     }
 
     /// Takes note of whatever there is to be told. Whether there was anything.

@@ -6,6 +6,7 @@
 //! copy the copy has.
 
 use super::uffd::News;
+use crate::pager::other::call::Call;
 use crate::pager::other::proc;
 use crate::sys::{Errno, Fd, PAGE, PathBuf};
 use std::os::unix::fs::MetadataExt;
@@ -18,12 +19,11 @@ const MOST: usize = 64;
 const AWAKE: Duration = Duration::from_micros(50);
 const SLOW: Duration = Duration::from_millis(2);
 
-/// A call that a thread waits in.
+/// A thread and the call that it waits in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Call {
-    by: u32,
-    number: i64,
-    arguments: [u64; 5],
+pub(super) struct Caller {
+    tid: u32,
+    call: Call,
 }
 
 /// The threads of a process, looked at again and again.
@@ -52,7 +52,7 @@ impl Actors {
     /// The calls in which its threads wait; none if there may be others than those that are known.
     ///
     /// When something is read the kernel wakes all who wait, and those of which it was not go back to sleep.
-    pub fn calls(&mut self) -> Vec<Call> {
+    pub fn callers(&mut self) -> Vec<Caller> {
         // Links of the directory: one for each, and two.
         let count = std::fs::metadata(format!("/proc/{}/task", self.pid)).map_or(0, |found| found.nlink());
         let mut is_new = count != self.count;
@@ -65,7 +65,7 @@ impl Actors {
             if !self.is_complete {
                 return vec![];
             }
-            let (calls, awake) = match self.look() {
+            let (callers, awake) = match self.look() {
                 Some(found) => found,
                 None if is_new => {
                     // Those that end meanwhile wait for nothing.
@@ -84,8 +84,9 @@ impl Actors {
                 false => Duration::ZERO,
             };
             if begun.elapsed() >= patience {
-                self.waited = calls.iter().filter(|call| call.changes()).map(|call| call.by).collect();
-                return calls;
+                let changing = callers.iter().filter(|caller| changes(&caller.call));
+                self.waited = changing.map(|caller| caller.tid).collect();
+                return callers;
             }
             std::thread::yield_now();
         }
@@ -97,22 +98,24 @@ impl Actors {
         self.waited.retain(|&tid| Some(tid) != by);
     }
 
-    /// The calls, and who runs; `None` if one has ended: another may have begun since.
-    fn look(&mut self) -> Option<(Vec<Call>, Vec<u32>)> {
-        let (mut calls, mut awake) = (vec![], vec![]);
+    /// Who waits, and who runs; `None` if one has ended: another may have begun since.
+    fn look(&mut self) -> Option<(Vec<Caller>, Vec<u32>)> {
+        let (mut callers, mut awake) = (vec![], vec![]);
         let mut text = [0; 256];
         let before = self.threads.len();
-        self.threads.retain(|(tid, file)| {
+        self.threads.retain(|&(tid, ref file)| {
             let Ok(len) = file.pread(&mut text, 0) else { return false };
-            match parse(*tid, &text[..len]) {
-                Some(call) if call.may_wait_for_a_program() && is_elsewhere(*tid) => {}
-                Some(call) => calls.push(call),
-                None if text.starts_with(b"running") => awake.push(*tid),
+            match Call::parse(&text[..len]) {
+                // Whoever starts a program waits until that runs, mostly in `clone3`, of which no flags are
+                // seen.
+                Some(call) if call.number == libc::SYS_clone3 && is_elsewhere(tid) => {}
+                Some(call) => callers.push(Caller { tid, call }),
+                None if text[..len].starts_with(b"running") => awake.push(tid),
                 None => {}
             }
             true
         });
-        (self.threads.len() == before).then_some((calls, awake))
+        (self.threads.len() == before).then_some((callers, awake))
     }
 
     fn list(&mut self, count: u64) {
@@ -139,33 +142,17 @@ impl Actors {
     }
 }
 
-/// `/proc/TID/syscall`: number, arguments, and registers, or that it runs.
-fn parse(by: u32, text: &[u8]) -> Option<Call> {
-    let mut words = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
-    let number = words.next()?.parse().ok()?;
-    let mut arguments = [0; 5];
-    for argument in &mut arguments {
-        *argument = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
-    }
-    Some(Call { by, number, arguments })
-}
-
 /// Whether a thread waits for a page within a call that makes a mapping larger: that page is new. `pid`: its
 /// process, if that is known; else it must be one of those that this process traces.
 pub(super) fn grows(pid: Option<i32>, tid: u32) -> bool {
-    let text = match pid {
-        Some(pid) => std::fs::read(format!("/proc/{pid}/task/{tid}/syscall")),
-        None => std::fs::read(format!("/proc/{tid}/syscall")),
+    let is_larger = Call::of(tid as i32)
+        .is_some_and(|Call { number, arguments: [_, old, new, ..] }| number == libc::SYS_mremap && new > old);
+    let is_one_of_them = || match (proc::Status::of(tid as i32), pid) {
+        (Ok(status), Some(pid)) => status.tgid == pid,
+        (Ok(status), None) => std::path::Path::new(&format!("/proc/self/task/{}", status.tracer)).exists(),
+        (Err(_), _) => false,
     };
-    let text = text.unwrap_or_default();
-    let is_larger = parse(tid, &text).is_some_and(|Call { number, arguments: [_, old, new, ..], .. }| {
-        number == libc::SYS_mremap && new > old
-    });
-    let is_traced = || {
-        let tracer = proc::Status::of(tid as i32).map_or(0, |status| status.tracer);
-        std::path::Path::new(&format!("/proc/self/task/{tracer}")).exists()
-    };
-    is_larger && place(tid) == "handle_userfault" && (pid.is_some() || is_traced())
+    is_larger && place(tid) == "handle_userfault" && is_one_of_them()
 }
 
 /// Where in the kernel a thread sleeps; "0" if that is not told.
@@ -180,86 +167,73 @@ fn is_elsewhere(tid: u32) -> bool {
 }
 
 /// Who of those that waited did what was read then, if that can be told.
-pub(super) fn actor(calls: &[Call], news: &News) -> Option<u32> {
-    let mut found = calls.iter().filter(|call| call.fits(news));
-    let by = found.next()?.by;
+pub(super) fn actor(callers: &[Caller], news: &News) -> Option<u32> {
+    let mut found = callers.iter().filter(|caller| fits(&caller.call, news));
+    let by = found.next()?.tid;
     found.next().is_none().then_some(by)
 }
 
-impl Call {
-    fn fits(&self, news: &News) -> bool {
-        let [a, b, _, _, e] = self.arguments;
-        let within = |at: u64| a <= at && at < a.saturating_add(b.next_multiple_of(PAGE as u64));
-        match news {
-            News::Fault(_) => false,
-            News::Fork(_) => self.copies(),
-            // Several mappings are moved one by one.
-            News::Moved { from, .. } => self.number == libc::SYS_mremap && within(*from),
-            News::Removed(range) => self.number == libc::SYS_madvise && within(range.start),
-            News::Unmapped(range) => match self.number {
-                libc::SYS_munmap | libc::SYS_mmap => a == range.start,
-                // Where it was, its end, or where it is to be.
-                libc::SYS_mremap => within(range.start) || e == range.start,
-                libc::SYS_brk => a <= range.start,
-                _ => false,
-            },
-        }
+/// Whether what was read may be what the call does.
+fn fits(call: &Call, news: &News) -> bool {
+    let [a, b, _, _, e, _] = call.arguments;
+    let within = |at: u64| a <= at && at < a.saturating_add(b.next_multiple_of(PAGE as u64));
+    match news {
+        News::Fault(_) => false,
+        News::Fork(_) => copies(call),
+        // Several mappings are moved one by one.
+        News::Moved { from, .. } => call.number == libc::SYS_mremap && within(*from),
+        News::Removed(range) => call.number == libc::SYS_madvise && within(range.start),
+        News::Unmapped(range) => match call.number {
+            libc::SYS_munmap | libc::SYS_mmap => a == range.start,
+            // Where it was, its end, or where it is to be.
+            libc::SYS_mremap => within(range.start) || e == range.start,
+            libc::SYS_brk => a <= range.start,
+            _ => false,
+        },
     }
+}
 
-    /// Whether something may be changed by it.
-    fn changes(&self) -> bool {
-        const CHANGES: [i64; 6] = [
-            libc::SYS_munmap,
-            libc::SYS_mmap,
-            libc::SYS_mremap,
-            libc::SYS_brk,
-            libc::SYS_madvise,
-            libc::SYS_clone3,
-        ];
-        CHANGES.contains(&self.number) || self.copies()
-    }
+/// Whether something may be changed by it.
+fn changes(call: &Call) -> bool {
+    const CHANGES: [i64; 6] = [
+        libc::SYS_munmap,
+        libc::SYS_mmap,
+        libc::SYS_mremap,
+        libc::SYS_brk,
+        libc::SYS_madvise,
+        libc::SYS_clone3,
+    ];
+    CHANGES.contains(&call.number) || copies(call)
+}
 
-    /// Whoever starts a program waits until that runs, mostly in `clone3`, of which no flags are seen.
-    const fn may_wait_for_a_program(&self) -> bool {
-        self.number == libc::SYS_clone3
+/// Whether it may make a copy.
+const fn copies(call: &Call) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if call.number == libc::SYS_fork {
+        return true;
     }
-
-    /// Whether it may make a copy.
-    const fn copies(&self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        if self.number == libc::SYS_fork {
-            return true;
-        }
-        let shares = self.arguments[0] & libc::CLONE_VM as u64 != 0;
-        (self.number == libc::SYS_clone && !shares) || self.number == libc::SYS_clone3
-    }
+    let shares = call.arguments[0] & libc::CLONE_VM as u64 != 0;
+    (call.number == libc::SYS_clone && !shares) || call.number == libc::SYS_clone3
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn call(by: u32, number: i64, arguments: [u64; 5]) -> Call {
-        Call { by, number, arguments }
-    }
-
-    #[test]
-    fn what_the_kernel_writes_is_read() {
-        let text = b"25 0x1000 0x2000 0x2000 0x3 0x7f0000 0x0 0x7ffe10 0x7f25\n";
-        assert_eq!(parse(7, text), Some(call(7, 25, [0x1000, 0x2000, 0x2000, 3, 0x7f_0000])));
-        assert_eq!((parse(7, b"running\n"), parse(7, b"-1 0x7ffe10 0x7f25\n")), (None, None));
+    fn caller(tid: u32, number: i64, [a, b, c, d, e]: [u64; 5]) -> Caller {
+        Caller { tid, call: Call { number, arguments: [a, b, c, d, e, 0] } }
     }
 
     #[test]
     fn a_call_fits_what_it_does() {
-        let calls = [
-            call(1, libc::SYS_munmap, [0x1000, 0x1800, 0, 0, 0]),
-            call(2, libc::SYS_mremap, [0x8000, 0x2000, 0x2000, 3, 0x20000]),
-            call(3, libc::SYS_mmap, [0x40000, 0x1000, 3, 0x32, u64::MAX]),
-            call(4, libc::SYS_madvise, [0x50000, 0x4000, 4, 0, 0]),
-            call(5, libc::SYS_futex, [0x1000, 0, 0, 0, 0x20000]),
+        let callers = [
+            caller(1, libc::SYS_munmap, [0x1000, 0x1800, 0, 0, 0]),
+            caller(2, libc::SYS_mremap, [0x8000, 0x2000, 0x2000, 3, 0x20000]),
+            caller(3, libc::SYS_mmap, [0x40000, 0x1000, 3, 0x32, u64::MAX]),
+            caller(4, libc::SYS_madvise, [0x50000, 0x4000, 4, 0, 0]),
+            caller(5, libc::SYS_futex, [0x1000, 0, 0, 0, 0x20000]),
         ];
-        let by = |news| actor(&calls, &news);
+        let by = |news| actor(&callers, &news);
         assert_eq!(by(News::Unmapped(0x1000..0x3000)), Some(1));
         assert_eq!(by(News::Moved { from: 0x8000, to: 0x20000, len: 0x2000 }), Some(2));
         // What lay where it moves to, and where it was.
@@ -273,8 +247,8 @@ mod tests {
 
     #[test]
     fn of_two_that_fit_neither_is_taken() {
-        let calls = [1, 2].map(|by| call(by, libc::SYS_munmap, [0x1000, 0x1000, 0, 0, 0]));
-        assert_eq!(actor(&calls, &News::Unmapped(0x1000..0x2000)), None);
+        let callers = [1, 2].map(|by| caller(by, libc::SYS_munmap, [0x1000, 0x1000, 0, 0, 0]));
+        assert_eq!(actor(&callers, &News::Unmapped(0x1000..0x2000)), None);
     }
 
     /// A thread that waits is found with what it waits in.
@@ -291,8 +265,9 @@ mod tests {
         let tid = told.recv().expect("its number") as u32;
         let mut actors = Actors::new(std::process::id() as i32);
         let begun = std::time::Instant::now();
-        let is_seen = |calls: &[Call]| calls.iter().any(|c| c.by == tid && c.number == libc::SYS_read);
-        while !is_seen(&actors.calls()) {
+        let is_seen =
+            |callers: &[Caller]| callers.iter().any(|c| c.tid == tid && c.call.number == libc::SYS_read);
+        while !is_seen(&actors.callers()) {
             assert!(begun.elapsed().as_secs() < 60, "it is not seen");
         }
         // Of too many none is asked.
@@ -302,15 +277,15 @@ mod tests {
             .map(|_| std::sync::Arc::clone(&ended))
             .map(|ended| std::thread::spawn(move || ended.lock().expect("no panic").recv().is_err()))
             .collect();
-        assert_eq!((actors.calls(), actors.threads.len()), (vec![], 0));
+        assert_eq!((actors.callers(), actors.threads.len()), (vec![], 0));
         drop(end);
         assert!(many.into_iter().all(|thread| thread.join().expect("no panic")));
-        while !is_seen(&actors.calls()) {
+        while !is_seen(&actors.callers()) {
             assert!(begun.elapsed().as_secs() < 60, "it is not seen again");
         }
         drop(writer);
         assert_eq!(thread.join().expect("no panic"), 0);
-        while is_seen(&actors.calls()) {
+        while is_seen(&actors.callers()) {
             assert!(begun.elapsed().as_secs() < 60, "it is seen still");
         }
     }

@@ -99,7 +99,6 @@ impl<F: FnMut(u64) -> bool> Order<'_, F> {
             return;
         }
         let heard = self.told[i].clone();
-        (0..i).filter(|&k| heard.is_after(&self.told[k])).for_each(|k| self.take(k));
         match &heard.change {
             Change::Moved { from, to, len } => {
                 let (source, target) = (*from..from + len, *to..to + len);
@@ -180,6 +179,8 @@ impl<F: FnMut(u64) -> bool> Order<'_, F> {
                 Change::Removed(_) => false,
             };
             if takes {
+                // With what the same thread did before.
+                (0..k).filter(|&e| self.told[k].is_after(&self.told[e])).for_each(|e| self.take(e));
                 self.take(k);
             }
         }

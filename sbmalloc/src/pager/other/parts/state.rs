@@ -94,17 +94,17 @@ impl Served {
             return None;
         }
         let is_changing = !is_ours && matches!(self.uffd.probe(NOWHERE), Probed::Changing);
-        let calls = match self.pid {
+        let callers = match self.pid {
             Some(pid) if is_changing => {
                 if self.actors.as_ref().is_none_or(|actors| actors.pid() != pid) {
                     self.actors = Some(Actors::new(pid));
                 }
-                self.actors.as_mut().map(Actors::calls).unwrap_or_default()
+                self.actors.as_mut().map(Actors::callers).unwrap_or_default()
             }
             _ => vec![],
         };
         let news = self.uffd.read()?;
-        let by = actor(&calls, &news);
+        let by = actor(&callers, &news);
         match (&news, &mut self.actors) {
             (News::Fault(fault), _) => self.missing.note(*fault),
             (_, Some(actors)) => actors.was_read(by),

@@ -75,7 +75,7 @@ impl Threads {
         for tracee in &mut self.list {
             if tracee.state == State::Running && tracee.due.take_if(|due| *due <= now).is_some() {
                 let call = tracee.again.and_then(Again::call);
-                if call.is_some_and(|call| restart::is_in(tracee.tid, call)) {
+                if call.is_some() && Call::of(tracee.tid).map(|is_in| is_in.number) == call {
                     tracee.is_told = ptrace::interrupt(tracee.tid).is_ok();
                 }
             }
