@@ -2,12 +2,12 @@
 //! milliseconds, and if it uses much of what was left out the rest is brought in at once. So what is not
 //! known to be used need not be read in advance.
 //!
-//! The first look comes after [`FIRST`], each further one after twice the time, or as soon as the first if the
-//! rank is about to have used much: all that it touches before it is noticed leaves once more. The timer runs only while
-//! memory is out. System calls that the signal interrupts are restarted (`SA_RESTART`); those that never are
-//! (`poll`, `select`, sleeps; see signal(7)) return `EINTR`, as they do for the signals that park threads.
-//! A program that was not written for that is interrupted by the time that its thread computes, which does
-//! not pass in such calls.
+//! The first look comes after [`FIRST`], each further one after twice the time, or as soon as the first if
+//! the rank is about to have used much: all that it touches before it is noticed leaves once more. The
+//! timer runs only while memory is out. System calls that the signal interrupts are restarted
+//! (`SA_RESTART`); those that never are (`poll`, `select`, sleeps; see signal(7)) return `EINTR`, as they
+//! do for the signals that park threads. A program that was not written for that is interrupted by the time
+//! that its thread computes, which does not pass in such calls.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
