@@ -97,8 +97,11 @@ impl Pager for RankPager<'_> {
         let begin = monotonic_ns();
         let site = self.place.site();
         let enough = || block.granted.load(SeqCst) >= block.all.load(SeqCst);
+        // Who was seen to use much has probed, even if it did not leave since, which would find out what it
+        // needs now.
+        let probes = site != pager::EVERYTHING && runtime.probes.load(SeqCst);
         let runs = loop {
-            if runtime.probes.load(SeqCst) && enough() {
+            if probes && enough() {
                 break true;
             }
             let granted = || block.granted.load(SeqCst);
