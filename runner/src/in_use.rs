@@ -2,7 +2,9 @@
 //!
 //! It is on bytes far behind the end of any file (`F_OFD_SETLK`), so that a program that locks its own output
 //! (`flock`, or what it has of it) does not wait for us; who locks all there may ever be of it does. How many
-//! bytes is the number of the process that took it: whoever is refused is told by whom.
+//! bytes is the number of the master whose job took it: whoever is refused is told by whom. On several nodes
+//! it is that of the first one's: what a node has begun that is lost (stopped, say, with the file still open)
+//! others begin anew.
 //!
 //! It belongs to the open file, not to a process: a rank that is given the file has it too, and it is there
 //! until all that have the file open have ended. Where the file system has no locks nobody is refused. On NFS
@@ -11,6 +13,7 @@
 
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -24,10 +27,13 @@ const ENDING: Duration = Duration::from_secs(2);
 /// It is looked so often whether it has.
 const AGAIN: Duration = Duration::from_millis(10);
 
+/// The process whose job this is; 0 if this one's.
+static JOB: AtomicI32 = AtomicI32::new(0);
+
 /// Somebody else has the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InUse {
-    /// The process that took the lock, if it can be seen from here.
+    /// The master whose job took the lock, if it can be seen from here.
     pub pid: Option<i32>,
 }
 
@@ -48,8 +54,13 @@ impl std::fmt::Display for InUse {
 
 impl std::error::Error for InUse {}
 
-/// Takes the file for this process, as long as it is open. What this process has already may be had again: a
-/// rank is run anew while what is left of its last try ends.
+/// This master is one of several of a job, of which the first is this process (`pid`).
+pub fn is_of_the_job_of(pid: i32) {
+    JOB.store(pid, Ordering::Relaxed);
+}
+
+/// Takes the file for this job, as long as it is open. What the job has already may be had again: a rank is
+/// run anew while what is left of its last try ends, and one of a lost node by another.
 ///
 /// # Errors
 /// Somebody else has it.
@@ -107,7 +118,10 @@ fn is_here(pid: i32) -> bool {
 }
 
 fn own() -> i32 {
-    std::process::id().cast_signed()
+    match JOB.load(Ordering::Relaxed) {
+        0 => std::process::id().cast_signed(),
+        first => first,
+    }
 }
 
 fn far(kind: i32, bytes: i64) -> libc::flock {

@@ -244,6 +244,38 @@ fn the_parts_of_a_node_that_dies_are_run_by_others() {
     }
 }
 
+/// A master that is stopped in the moment in which it begins a rank has the rank's file open, as long as it is:
+/// that does not keep others from running it.
+#[test]
+fn what_a_stopped_master_has_open_others_write_anew() {
+    let options = "--processors 1 --output-files %/out/{} --journal %/journal";
+    let bench = Bench::new("open", 16, "while [ -e ${0%/*}/hold ]; do sleep 0.1; done; sleep 0.1");
+    fs::write(bench.at("hold"), "").unwrap();
+    let Some(job) = bench.on(Launcher::MpichThatStays, 2, options) else { return };
+    let mut job = job.with(|command| command.env("BDRUN_SILENCE", "2")).start();
+    job.wait_for_ranks(2);
+    let victim = masters_by_node(&job, 2)[1];
+    let its = || {
+        let ran = bench.read("ran");
+        let line = ran.lines().find(|line| line.ends_with(&format!(" {victim}")))?;
+        line.split(' ').next().map(str::to_owned)
+    };
+    let name = poll(Duration::from_secs(60), its).expect("a rank of the other node");
+    let file = fs::File::options().write(true).open(bench.at(&format!("out/{name}.unfinished"))).unwrap();
+    // The lock that the master would have: the rank's, once that is let go, unless the master does have it.
+    let lock = proc::lock_of(&file).expect("a file that is in use");
+    proc::kill(victim, libc::SIGSTOP);
+    fs::remove_file(bench.at("hold")).unwrap();
+    let ours = poll(Duration::from_secs(1), || proc::lock(&file, lock));
+    assert!(ours.is_some() || proc::lock_of(&file) == Some(lock), "{}", job.situation());
+    job.wait_for_error("the master of node 1 has said nothing for 2 s");
+    let there = || bench.outputs().iter().filter(|path| path.extension().is_none()).count() == 16;
+    assert!(poll(Duration::from_secs(60), || there().then_some(())).is_some(), "{}", job.situation());
+    proc::kill(victim, libc::SIGCONT);
+    said_once(&job.wait(), "of the parts, ");
+    assert_eq!((bench.outputs().len(), bench.ran().0.len()), (16, 16));
+}
+
 /// Slurm leaves the tasks of a step alone of which one has died, if it is told to.
 #[test]
 fn the_parts_of_a_task_of_slurm_that_dies_are_run_by_others() {

@@ -15,6 +15,7 @@ use super::{Job, scratch};
 use crate::cli::{Halt, MAX_RANKS, Options};
 use crate::exit::Ending;
 use crate::history::History;
+use crate::in_use;
 use crate::launch::Launch;
 use crate::nodes::{End, Nodes, Told, TransportError, Word, mpi};
 use crate::post::{Letters, Post};
@@ -131,6 +132,7 @@ pub(super) fn meet(options: &Options, launch: &Launch) -> Result<Option<Elsewher
     }
     let words: Vec<String> = options.line().iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let nodes = Nodes::meet(&launcher, options.np, &words).map_err(Ending::Setup)?;
+    in_use::is_of_the_job_of(nodes.first());
     // MPICH's, in whose name Hydra starts processes, where it leaves the others alone.
     let usr1_is_the_launchers = variable("HYDI_CONTROL_FD").is_some();
     Ok(Some(Elsewhere { nodes, told: false, deals, usr1_is_the_launchers }))

@@ -166,6 +166,8 @@ impl Dealer {
             Event::Lost(node) => {
                 let Some(node) = self.living(node) else { return };
                 (node.is_lost, node.asks, node.idle) = (true, 0, 0);
+                // It gives nothing back any more: others are told to.
+                node.is_recalled = false;
                 let had = std::mem::take(&mut node.has);
                 self.take_back(had);
             }

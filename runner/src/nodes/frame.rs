@@ -184,6 +184,8 @@ pub struct Hello {
     pub machine: u64,
     /// What it is called.
     pub host: String,
+    /// The master's process.
+    pub pid: i32,
 }
 
 /// A member at a collective.

@@ -69,6 +69,7 @@ pub struct Nodes {
     spread: Spread,
     on_this_machine: u32,
     hosts: Vec<String>,
+    first: i32,
     shared: Arc<Shared>,
     orders: Sender<Order>,
     work: Option<Sender<Work>>,
@@ -90,7 +91,8 @@ impl Nodes {
         let shared = Arc::new(Shared::default());
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (command, machine) = (hash_of(command), machine());
-        let hello = Hello { protocol: PROTOCOL, version, ranks, command, machine, host: host() };
+        let pid = std::process::id().cast_signed();
+        let hello = Hello { protocol: PROTOCOL, version, ranks, command, machine, host: host(), pid };
         let (launcher, seen) = (launcher.clone(), shared.clone());
         let gateway = move || {
             let wanted = std::env::var("BDRUN_MPI_LIBRARY").ok();
@@ -98,20 +100,20 @@ impl Nodes {
                 let met = greet(&mut mpi, &hello)?;
                 Ok((mpi, met))
             });
-            let (mpi, Met { on_this_machine, hosts, early }) = match joined {
+            let (mpi, Met { on_this_machine, hosts, first, early }) = match joined {
                 Ok(joined) => joined,
                 Err(error) => {
                     let _ = met.send(Err(error.to_string()));
                     return;
                 }
             };
-            let _ = met.send(Ok((mpi.node(), mpi.nodes(), on_this_machine, hosts)));
+            let _ = met.send(Ok((mpi.node(), mpi.nodes(), on_this_machine, hosts, first)));
             serve(mpi, early, &given, &obeyed, seen);
             drop(finished);
         };
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(gateway);
         thread.map_err(|error| format!("cannot start a thread: {error}"))?;
-        let (node, nodes, on_this_machine, hosts) =
+        let (node, nodes, on_this_machine, hosts, first) =
             meeting.recv_timeout(BEGINNING).unwrap_or_else(|error| match error {
                 RecvTimeoutError::Disconnected => Err("the gateway has ended".into()),
                 RecvTimeoutError::Timeout => Err(format!(
@@ -120,7 +122,7 @@ impl Nodes {
                 )),
             })?;
         let spread = Spread { ranks, nodes, node };
-        Ok(Self { spread, on_this_machine, hosts, shared, orders, work: Some(work), ended })
+        Ok(Self { spread, on_this_machine, hosts, first, shared, orders, work: Some(work), ended })
     }
 
     /// Which ranks are where.
@@ -139,6 +141,12 @@ impl Nodes {
     #[must_use]
     pub fn host(&self, node: u32) -> &str {
         self.hosts.get(node as usize).map_or("", String::as_str)
+    }
+
+    /// The first node's master: its process, on its machine.
+    #[must_use]
+    pub fn first(&self) -> i32 {
+        self.first
     }
 
     /// The job begins: this is its memory, and `tell` is told what the master has to know. Where ranks are
@@ -299,6 +307,8 @@ type Early = Vec<(u32, Came)>;
 struct Met {
     on_this_machine: u32,
     hosts: Vec<String>,
+    /// The first master's process.
+    first: i32,
     early: Early,
 }
 
@@ -318,6 +328,7 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met
     let (mut on_this_machine, mut early) = (1, vec![]);
     let mut hosts = vec![String::new(); nodes as usize];
     hosts[own as usize].clone_from(&hello.host);
+    let mut first = hello.pid;
     while met.contains(&false) || transport.unsent() > 0 {
         let any = transport.receive(&mut |from, came| {
             if met[from as usize] {
@@ -334,6 +345,9 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met
                     on_this_machine += u32::from(theirs.machine == hello.machine);
                     let said = differs(hello, &theirs, from);
                     hosts[from as usize] = theirs.host;
+                    if from == 0 {
+                        first = theirs.pid;
+                    }
                     said
                 }
                 _ => Some(format!("node {from} is of another version of bdrun")),
@@ -356,7 +370,7 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met
             transport.finish();
             Err(TransportError::Broken(text))
         }
-        None => Ok(Met { on_this_machine, hosts, early }),
+        None => Ok(Met { on_this_machine, hosts, first, early }),
     }
 }
 

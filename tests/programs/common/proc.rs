@@ -1,8 +1,11 @@
 //! Looking at processes through `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::{FcntlArg, fcntl};
 
 /// The environment variable by which the processes of a job are found, whoever their parent is.
 pub const MARK: &str = "BDRUN_TEST_MARK";
@@ -104,6 +107,28 @@ pub fn limit_of_open_files(pid: i32) -> [u64; 2] {
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap_or_default();
     let mut numbers = line.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0));
     [(); 2].map(|()| numbers.next().unwrap_or(0))
+}
+
+/// The lock that somebody has on a file, as start and length.
+pub fn lock_of(file: &File) -> Option<[i64; 2]> {
+    let mut lock = whole(libc::F_WRLCK, [0, 0]);
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)).expect("a file that can be locked");
+    (i32::from(lock.l_type) != libc::F_UNLCK).then_some([lock.l_start, lock.l_len])
+}
+
+/// Takes a lock on a file, if nobody has one that is in its way.
+pub fn lock(file: &File, start_and_len: [i64; 2]) -> Option<()> {
+    fcntl(file, FcntlArg::F_OFD_SETLK(&whole(libc::F_WRLCK, start_and_len))).ok().map(drop)
+}
+
+fn whole(kind: i32, [start, len]: [i64; 2]) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: len,
+        l_pid: 0,
+    }
 }
 
 /// Files that anybody has open below a directory, deleted ones included.

@@ -279,6 +279,27 @@ fn what_one_node_cannot_hold_goes_to_one_that_can() {
     assert_eq!(tell(&mut dealer, Event::Lost(0)), []);
 }
 
+/// Who is lost before it has answered is not waited for.
+#[test]
+fn what_others_have_not_begun_is_dealt_anew_also_after_a_loss() {
+    let mut dealer = Dealer::new(3, (0..6).collect(), vec![]);
+    let mut effects = vec![];
+    let mut tell = |event| {
+        dealer.handle(event, &mut effects);
+        std::mem::take(&mut effects)
+    };
+    let asks = |node, count, idle| Event::Asks { node, count, idle, free: 50, budget: 50 };
+    assert_eq!(tell(asks(1, 3, 1)), [Effect::Give { node: 1, ranks: vec![0, 1, 2] }]);
+    assert_eq!(tell(asks(2, 2, 1)), [Effect::Give { node: 2, ranks: vec![3, 4] }]);
+    assert_eq!(tell(asks(0, 1, 1)), [Effect::Give { node: 0, ranks: vec![5] }]);
+    assert_eq!(tell(Event::Ended { node: 0, rank: 5 }), []);
+    let recall = |node, ranks| [Effect::Recall { node, ranks, all: false }];
+    assert_eq!(tell(asks(0, 1, 1)), recall(1, vec![0, 1, 2]));
+    assert_eq!(tell(Event::Lost(1)), [Effect::Give { node: 0, ranks: vec![0] }]);
+    assert_eq!(tell(asks(0, 2, 2)), [Effect::Give { node: 0, ranks: vec![1, 2] }]);
+    assert_eq!(tell(asks(0, 1, 1)), recall(2, vec![3, 4]));
+}
+
 /// A hundred nodes of eight processors, 20,000 parts.
 #[test]
 fn at_scale() {
