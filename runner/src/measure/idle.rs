@@ -60,7 +60,11 @@ impl Idle {
     /// last look, in which the ranks that live used `busy`.
     pub fn look(&mut self, elapsed: Duration, processors: u32, busy: f64) -> f64 {
         self.ask(Instant::now());
-        let own = own_cpu();
+        self.free(elapsed, processors, busy, own_cpu())
+    }
+
+    /// The same, with the processor time of this process.
+    fn free(&mut self, elapsed: Duration, processors: u32, busy: f64, own: Duration) -> f64 {
         let besides =
             own.saturating_sub(std::mem::replace(&mut self.own, own)) + std::mem::take(&mut self.ended);
         let besides = besides.as_secs_f64() / elapsed.as_secs_f64().max(1e-3);
@@ -125,15 +129,21 @@ mod tests {
     fn what_the_short_lived_and_bdrun_itself_use_is_not_idle() {
         let mut idle = Idle { stat: None, ..Idle::new() };
         let second = Duration::from_secs(1);
-        idle.look(second, 4, 0.0);
+        let mut own = idle.own;
+        // Of this process so much in each second.
+        let mut free = |idle: &mut Idle, processors, busy| {
+            own += Duration::from_millis(250);
+            idle.free(second, processors, busy, own)
+        };
         idle.ended(second, Duration::from_millis(1500));
-        let free = idle.look(second, 4, 1.0);
-        assert!((1.0..=1.5).contains(&free), "{free} of four: a look takes some time too");
-        assert!(idle.look(second, 4, 1.0) > 2.5, "once");
-        assert_eq!(idle.look(second, 1, 3.0), 0.0);
+        assert_eq!(free(&mut idle, 4, 1.0), 1.25);
+        assert_eq!(free(&mut idle, 4, 1.0), 2.75, "once");
+        assert_eq!(free(&mut idle, 1, 3.0), 0.0);
         idle.machine = Some(0.25);
-        assert!(idle.look(second, 4, 0.0) > 3.5, "what ranks wait for is seen, of those that are");
+        assert_eq!(free(&mut idle, 4, 0.0), 3.75, "what ranks wait for is seen, of those that are");
         idle.ended(Duration::from_millis(3), Duration::ZERO);
-        assert_eq!(idle.look(second, 4, 0.0), 0.25, "others use the rest");
+        assert_eq!(free(&mut idle, 4, 0.0), 0.25, "others use the rest");
+        // This process has used some since it began.
+        assert!((idle.look(second, 4, 0.0) - 0.25).abs() < 1e-9 && idle.own <= own_cpu());
     }
 }

@@ -53,8 +53,9 @@ impl Chaos {
             if moved.iter().all(|&count| count > 0) && moved.iter().sum::<u64>() >= least * np as u64 {
                 return;
             }
-            // More to do is no help for one that had a second and was never moved.
-            let hopeless = plain > 1.0 && moved.contains(&0);
+            // More to do is no help for one that had a second and was never moved, unless it was the machine
+            // that took the second.
+            let hopeless = attempt > 0 && plain > 1.0 && moved.contains(&0);
             assert!(attempt < 3 && !hopeless, "{args:?}: moved only {moved:?} times: {outcome:?}");
             work *= 3;
         }
