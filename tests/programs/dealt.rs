@@ -244,8 +244,8 @@ fn the_parts_of_a_node_that_dies_are_run_by_others() {
     }
 }
 
-/// A master that is stopped in the moment in which it begins a rank has the rank's file open, as long as it is:
-/// that does not keep others from running it.
+/// A master that is stopped in the moment in which it begins a rank has the rank's file open, as long as it
+/// is: that does not keep others from running it.
 #[test]
 fn what_a_stopped_master_has_open_others_write_anew() {
     let options = "--processors 1 --output-files %/out/{} --journal %/journal";
