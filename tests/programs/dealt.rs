@@ -218,12 +218,15 @@ fn the_parts_of_a_node_that_dies_are_run_by_others() {
         (Launcher::MpichThatStays, 2, libc::SIGKILL),
         (Launcher::MpichThatStays, 1, libc::SIGSTOP),
     ] {
-        let bench = Bench::new("dies", 40, "sleep 0.3");
+        // Nobody ends before one of the masters has.
+        let bench = Bench::new("dies", 40, "while [ -e ${0%/*}/hold ]; do sleep 0.1; done; sleep 0.3");
+        fs::write(bench.at("hold"), "").unwrap();
         let Some(job) = bench.on(launcher, 3, options) else { continue };
         let mut job = job.with(|command| command.env("BDRUN_SILENCE", "2")).start();
         job.wait_for_ranks(6);
         let victim = masters_by_node(&job, 3)[which];
         proc::kill(victim, signal);
+        fs::remove_file(bench.at("hold")).unwrap();
         let begun = Instant::now();
         job.wait_for_error(&format!("the master of node {which} has said nothing for 2 s"));
         let there = || (bench.outputs().len() == 40).then_some(());
@@ -283,7 +286,8 @@ fn the_parts_of_a_task_of_slurm_that_dies_are_run_by_others() {
         return;
     }
     let Some(slurm) = Slurm::start(2) else { return };
-    let bench = Bench::new("slurm", 40, "sleep 0.3");
+    let bench = Bench::new("slurm", 40, "while [ -e ${0%/*}/hold ]; do sleep 0.1; done; sleep 0.3");
+    fs::write(bench.at("hold"), "").unwrap();
     let line = ["--parts".into(), bench.at("list"), "--memory".into(), "64M".into(), "--processors".into()];
     let files = ["2".into(), "--output-files".into(), bench.at("out/{}"), "--".into(), bench.at("program")];
     let words = "--mpi=pmi2 -N 2 --ntasks-per-node=1 --kill-on-bad-exit=0 --mem=200";
@@ -293,6 +297,7 @@ fn the_parts_of_a_task_of_slurm_that_dies_are_run_by_others() {
     let mut job = job.start();
     job.wait_for_ranks(4);
     proc::kill(masters_by_node(&job, 2)[1], libc::SIGKILL);
+    fs::remove_file(bench.at("hold")).unwrap();
     let outcome = job.wait();
     said_once(&outcome, "the master of node 1 has said nothing for 2 s");
     assert_eq!(bench.outputs().len(), 40, "{outcome:?} {}", slurm.logs());

@@ -351,7 +351,7 @@ impl Job {
     pub fn wait(mut self) -> Outcome {
         let status = poll(self.limit, || self.child.try_wait().expect("wait for bdrun"));
         let Some(status) = status else {
-            panic!("no end within {:?}: {} {}", self.limit, self.out.text(), self.err.text());
+            panic!("no end within {:?}: {} {}", self.limit, self.out.text(), self.situation());
         };
         let wall = self.begin.elapsed();
         self.leaves_nothing();
