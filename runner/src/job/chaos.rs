@@ -3,8 +3,9 @@
 //!
 //! One that waits is taken at once. If nobody does, one that runs is asked to wait at its next scheduling
 //! point (see `RankBlock::yield_wanted`), and taken when it has got there. Who runs must have had a processor
-//! since it came back ([`Chaos::has_gone_on`]): on a busy machine a rank would otherwise be sent out again
-//! before it had done anything, each time, and a program of two seconds took minutes.
+//! since it came back ([`Chaos::has_gone_on`]), and for some part of the time that its way took: on a busy
+//! machine a rank would otherwise be sent out again before it had done anything, each time, and a program of
+//! a tenth of a second took ten minutes, in which it was on its way five seconds for 0.1 s that it was there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::SeqCst;
@@ -19,8 +20,12 @@ use crate::residency::{Event, Wait};
 
 /// Of the time from one eviction to the next, a rank must have used this part of a processor in between…
 const USED: u32 = 4;
-/// …or, where it does not use any because it sleeps, have been there for so many of them.
+/// …and such a part of the time that it was on its way out and back;
+const OF_WAY: u32 = 20;
+/// or, where it does not use any because it sleeps, have been there for so many of them…
 const SLEPT: u32 = 8;
+/// …and for such a part of its way: it may also be that it gets no processor.
+const SLEPT_OF_WAY: u32 = 2;
 /// So many ranks are looked at each time: most have gone on.
 const LOOKED_AT: usize = 16;
 
@@ -36,24 +41,49 @@ pub(super) struct Chaos {
     pub evictions: u64,
     /// Ranks that were asked to wait and have not yet.
     asked: BTreeSet<u32>,
-    /// What each rank had used when it was first seen to be back, and when that was.
-    back: BTreeMap<u32, (Duration, Instant)>,
+    /// Ranks that were sent out, and when.
+    sent: BTreeMap<u32, Instant>,
+    back: BTreeMap<u32, Back>,
+}
+
+/// A rank that is there.
+#[derive(Clone, Copy)]
+struct Back {
+    /// What it had used when it was first seen to be back, and when that was.
+    used: Duration,
+    since: Instant,
+    /// How long it had been on its way.
+    way: Duration,
 }
 
 impl Chaos {
     pub fn new(every: Option<Duration>, begin: Instant) -> Self {
         let next = every.map(|every| begin + every);
-        Self { every, next, at: 0, evictions: 0, asked: BTreeSet::new(), back: BTreeMap::new() }
+        Self {
+            every,
+            next,
+            at: 0,
+            evictions: 0,
+            asked: BTreeSet::new(),
+            sent: BTreeMap::new(),
+            back: BTreeMap::new(),
+        }
     }
 
     /// Of a rank that runs, with the processor time of its process: whether it has done something since it
     /// was paged out last. Then it may be paged out again, and is.
     pub fn has_gone_on(&mut self, rank: u32, used: Option<Duration>, now: Instant) -> bool {
         let (Some(every), Some(used)) = (self.every, used) else { return false };
-        let &mut (before, since) = self.back.entry(rank).or_insert((used, now));
-        let gone_on = used >= before + every / USED || now >= since + every * SLEPT;
+        let sent = &mut self.sent;
+        let back = *self.back.entry(rank).or_insert_with(|| {
+            let way = sent.remove(&rank).map_or(Duration::ZERO, |sent| now - sent);
+            Back { used, since: now, way }
+        });
+        let uses = used >= back.used + (every / USED).max(back.way / OF_WAY);
+        let gone_on = uses || now >= back.since + (every * SLEPT).max(back.way / SLEPT_OF_WAY);
         if gone_on {
             self.back.remove(&rank);
+            self.sent.insert(rank, now);
         }
         gone_on
     }
@@ -144,6 +174,10 @@ mod tests {
         assert!(ask(0, 105, 40));
         assert!(!ask(0, 150, 60), "it was asked, and is back");
         assert!(ask(1, 7, 180), "it sleeps");
+        assert!(ask(0, 155, 200));
+        assert!(!ask(0, 155, 4200), "it was on its way for four seconds");
+        assert!(!ask(0, 354, 4400) && ask(0, 355, 4420), "a twentieth of that it has used");
+        assert!(!ask(1, 7, 4420) && !ask(1, 7, 6520) && ask(1, 7, 6540), "or slept for half of it");
         assert!(!chaos.has_gone_on(2, None, begin + ms(9000)), "it has ended");
         assert!(!Chaos::new(None, begin).has_gone_on(0, Some(ms(1000)), begin + ms(1000)), "no chaos");
     }
