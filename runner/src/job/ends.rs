@@ -63,6 +63,9 @@ impl Job<'_> {
     pub(super) fn count_failure(&mut self, rank: u32, ending: Ending) {
         let halt = self.halt_of(rank);
         self.failures += 1;
+        if self.ending.is_some() {
+            return;
+        }
         if halt.when == When::Now && halt.is_reached(self.failures, self.well, self.np()) {
             self.ending.get_or_insert(self.first_failure.take().unwrap_or(ending));
             self.silence = Some(Instant::now() + LAST_WORDS);
@@ -84,7 +87,9 @@ impl Job<'_> {
     pub(super) fn count_well(&mut self, rank: u32) {
         self.well += 1;
         let halt = self.halt_of(rank);
-        if halt.when == When::Now && halt.is_reached(self.failures, self.well, self.np()) {
+        if self.ending.is_some() {
+            // At another node, which had not heard that yet: it changes nothing.
+        } else if halt.when == When::Now && halt.is_reached(self.failures, self.well, self.np()) {
             self.note(&format!(
                 "{} of {} ranks have ended well (--halt {halt}): the others are ended",
                 self.well,
