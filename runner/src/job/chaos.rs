@@ -5,7 +5,7 @@
 //! point (see `RankBlock::yield_wanted`), and taken when it has got there. Who runs must have had a processor
 //! since it came back ([`Chaos::has_gone_on`]), and for some part of the time that its way took: on a busy
 //! machine a rank would otherwise be sent out again before it had done anything, each time, and a program of
-//! a tenth of a second took ten minutes, in which it was on its way five seconds for 0.1 s that it was there.
+//! 0.3 s did not end in ten minutes: it was on its way for seconds, and then there for 0.1 s.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::SeqCst;
