@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sbmalloc::Errno;
-use sbmalloc::other::{self, Held, Image, OtherError, OwnPager, Refusal};
+use sbmalloc::other::{self, Held, Image, Moved, OtherError, OwnPager, Refusal};
 
 use super::parts::{self, InParts};
 use crate::measure::Group;
@@ -21,6 +21,12 @@ use crate::measure::Group;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How often it is looked whether a held rank was killed.
 const WATCH: Duration = Duration::from_millis(50);
+/// So long it is tried to move out, or in, what this process has no descriptors for: others are kept waiting
+/// by the one, and a rank is lost with the other.
+const LACK_OUT: Duration = Duration::from_secs(1);
+const LACK_IN: Duration = Duration::from_secs(60);
+/// After this time again.
+const AGAIN: Duration = Duration::from_millis(5);
 /// Stack of the thread, bytes: it calls nothing deep.
 const STACK: usize = 256 << 10;
 
@@ -200,7 +206,12 @@ fn run(
                 }
             },
             Order::Hold => Ok(Report::Held),
-            Order::Shrink { target } if !is_out => return parts::run(held, target, orders, report),
+            Order::Shrink { target } if !is_out => {
+                // In parts it has another, and is not moved as a whole any more.
+                *scratch = None;
+                drop(scratch);
+                return parts::run(held, target, orders, report);
+            }
             // Only of what runs.
             Order::Shrink { .. } => Err(OtherError::StillOut),
             Order::Resume => {
@@ -232,9 +243,13 @@ fn evict(
         none => none.insert(Image::new().map_err(no_scratch)?),
     };
     let mut freed = 0;
-    let result = held.evict(image, &mut |bytes| {
-        freed = bytes;
-        report(Report::Freed(bytes));
+    let result = persist(held, LACK_OUT, &mut |held| {
+        let moved = held.evict(image, &mut |bytes| {
+            freed = bytes;
+            report(Report::Freed(bytes));
+        });
+        // What has left is out, and the rest stays.
+        if moved == Err(OtherError::Busy) && !image.is_empty() { Ok(Moved::default()) } else { moved }
     });
     let mut written = 0;
     let full = match result {
@@ -246,6 +261,8 @@ fn evict(
             return Ok(Report::Full { dir, held: true });
         }
         Err(OtherError::NoSpace { dir }) => Some(dir),
+        // Nothing was changed.
+        Err(OtherError::Busy) => return Err(no_scratch(Errno(libc::EMFILE))),
         Err(error) => return Err(error),
     };
     let out = image.bytes();
@@ -263,8 +280,28 @@ fn no_scratch(errno: Errno) -> OtherError {
 fn restore(held: &mut Held, image: Option<&mut Image>, begin: Instant) -> Result<Report, OtherError> {
     let Some(image) = image else { return Ok(Report::Resumed) };
     let mut filled = 0;
-    held.restore(image, &mut |bytes| filled = bytes)?;
+    persist(held, LACK_IN, &mut |held| held.restore(image, &mut |bytes| filled = bytes))?;
     Ok(Report::Restored { filled, took: begin.elapsed() })
+}
+
+/// Does something with a rank that stands; for a while again and again, if only this process lacks something.
+fn persist<T>(
+    held: &mut Held,
+    patience: Duration,
+    f: &mut dyn FnMut(&mut Held) -> Result<T, OtherError>,
+) -> Result<T, OtherError> {
+    let begin = Instant::now();
+    loop {
+        match f(held) {
+            Err(OtherError::Busy) if begin.elapsed() < patience => {
+                if !held.watch() {
+                    return Err(OtherError::Gone);
+                }
+                thread::sleep(AGAIN);
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Why the rank is held no longer.
@@ -286,4 +323,53 @@ fn frozen(group: &Group, orders: &Receiver<Order>, report: &dyn Fn(Report)) {
         Ok(()) => Report::Resumed,
         Err(error) => Report::Broken(format!("it cannot be made to run again: {error}")),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    /// Reports up to the first that is such; `None` if it may not be traced.
+    fn until(reports: &Receiver<Report>, is: impl Fn(&Report) -> bool) -> Option<Report> {
+        loop {
+            match reports.recv_timeout(Duration::from_secs(60)).expect("a report") {
+                Report::Refused(refusal) => {
+                    bdrun_skipped::skipped("root", refusal);
+                    return None;
+                }
+                report if is(&report) => return Some(report),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn what_lay_on_scratch_of_the_whole_goes_when_it_runs_in_parts() {
+        let mut child = Command::new("sleep").arg("600").process_group(0).spawn().expect("a program");
+        let pid = child.id() as i32;
+        let scratch = Scratch::default();
+        let start = |first| {
+            let (tell, told) = channel();
+            let list: List = Box::new(move || Ok(vec![pid]));
+            let report = move |report| drop(tell.send(report));
+            let holder = Holder::start(0, (pid, None), list, Arc::clone(&scratch), Some(first), report);
+            (holder.expect("a thread"), told)
+        };
+        let there = || scratch.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let (holder, told) = start(Order::Evict);
+        if until(&told, |report| matches!(report, Report::Evicted { .. })).is_some() {
+            holder.order(Order::Resume);
+            until(&told, |report| matches!(report, Report::Restored { .. }));
+            assert!(there(), "it may leave again");
+            let (_holder, told) = start(Order::Shrink { target: 0 });
+            // Also if it may not run in parts.
+            until(&told, |report| matches!(report, Report::InParts(parts) if parts.is_answer()));
+            assert!(!there());
+        }
+        // SAFETY: a signal to a child of ours, which was not waited for.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        child.wait().expect("its end");
+    }
 }

@@ -1,4 +1,4 @@
-//! A disk that fills up, and one that forgets.
+//! A disk that fills up, and one that forgets; and a process that has no descriptor free.
 
 use crate::driver::{PATIENCE, Subject, list};
 use sbmalloc::other::{self, Image, OtherError};
@@ -120,4 +120,84 @@ fn a_damaged_byte_is_found() {
         let (status, _) = subject.output();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
     }
+}
+
+/// Of what was dropped only zeros are not there, and those need no scratch: the rank may stay.
+#[test]
+fn zeros_that_left_a_full_disk_behind_keep_nobody() {
+    let mut subject = Subject::start("zeros");
+    subject.wait_for("ready");
+    let pid = subject.pid();
+    std::thread::spawn(move || {
+        let faulty = Faulty::make(0, NOWHERE - 1);
+        let mut image = Image::with(StoreKind::Custom(faulty)).expect("image");
+        let mut held = other::hold(pid, &mut || list(pid), PATIENCE).expect("held");
+        let mut freed = 0;
+        let error = held.evict(&mut image, &mut |f| freed = f).expect_err("full");
+        assert!(matches!(error, OtherError::NoSpace { .. }), "{error}");
+        assert!(freed >= 64 << 20 && image.is_empty(), "{freed} {image:?}");
+        held.release().expect("nothing is out");
+    })
+    .join()
+    .expect("tracer");
+    assert!(subject.succeed().contains("right"));
+}
+
+/// As long as this is there this process finds no descriptor free.
+struct Scarce(libc::rlimit);
+
+impl Scarce {
+    fn begin() -> Self {
+        let next = std::fs::File::open("/dev/null").expect("one is free");
+        let next = std::os::fd::AsRawFd::as_raw_fd(&next) as libc::rlim_t;
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the kernel fills in two numbers.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);
+        Self::set(libc::rlimit { rlim_cur: next, ..limit });
+        assert!(std::fs::File::open("/dev/null").is_err(), "none is free");
+        Self(limit)
+    }
+
+    fn set(limit: libc::rlimit) {
+        // SAFETY: reads two numbers.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    }
+}
+
+impl Drop for Scarce {
+    fn drop(&mut self) {
+        Self::set(self.0);
+    }
+}
+
+/// Moves a program of its own while it has no descriptor free, in a process by itself, as that is so of all
+/// of one.
+pub fn scarce() {
+    let mut subject = Subject::start("sum");
+    subject.wait_for("ready");
+    let pid = subject.pid();
+    std::thread::spawn(move || {
+        let mut held = other::hold(pid, &mut || list(pid), PATIENCE).expect("held");
+        let mut image = Image::new().expect("scratch");
+        let scarce = Scarce::begin();
+        assert_eq!(held.evict(&mut image, &mut |_| {}), Err(OtherError::Busy));
+        assert!(image.is_empty() && held.watch());
+        drop(scarce);
+        assert!(held.evict(&mut image, &mut |_| {}).expect("out").freed >= 64 << 20);
+        let scarce = Scarce::begin();
+        assert_eq!(held.restore(&mut image, &mut |_| {}), Err(OtherError::Busy));
+        assert!(!image.is_empty() && held.watch());
+        drop(scarce);
+        held.restore(&mut image, &mut |_| {}).expect("back");
+        held.release().expect("released");
+    })
+    .join()
+    .expect("tracer");
+    assert!(subject.succeed().contains("right"));
+    println!("right");
+}
+
+#[test]
+fn who_finds_no_descriptor_free_moves_nothing_and_loses_nothing() {
+    assert!(Subject::start("scarce").succeed().contains("right"));
 }

@@ -12,6 +12,8 @@ pub fn run(name: &str) -> ! {
         "small sum" => sum(1 << 20, 200),
         "huge sum" => huge_sum(),
         "some change" => some_change(),
+        "zeros" => zeros(),
+        "scarce" => crate::faults::scarce(),
         "calls" => calls::calls(),
         "waits" => waits::waits(),
         "fed" => waits::fed(),
@@ -41,6 +43,23 @@ fn sum(words: u64, rounds: u64) {
         assert_eq!(sum, n * (n - 1) / 2 + n * round, "round {round}");
         std::thread::sleep(Duration::from_millis(10));
     }
+    println!("right");
+}
+
+/// Zeros that were written, at lower addresses than all else: they leave first, and nothing of them is
+/// written to scratch.
+fn zeros() {
+    let (at, len) = (0x1000_0000 as *mut libc::c_void, 160 << 20);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: new memory where nothing is, used within its size.
+    let words = unsafe {
+        assert_eq!(libc::mmap(at, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0), at);
+        at.cast::<u8>().write_bytes(0, len);
+        std::slice::from_raw_parts(at.cast::<u64>(), len / 8)
+    };
+    println!("ready");
+    std::io::stdin().lines().for_each(drop);
+    assert!(std::hint::black_box(words).iter().all(|&word| word == 0));
     println!("right");
 }
 

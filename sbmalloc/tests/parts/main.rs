@@ -6,6 +6,7 @@
 #[path = "../outside/driver.rs"]
 #[allow(dead_code, reason = "shared with the tests of whole moves")]
 mod driver;
+mod limits;
 #[path = "../model/mod.rs"]
 mod model;
 mod programs;
@@ -27,6 +28,22 @@ fn program() {
 
 fn hold(subject: &Subject) -> Result<Held, Refusal> {
     other::hold(subject.pid(), &mut || list(subject.pid()), PATIENCE)
+}
+
+/// Has a program run in parts as long as something is done with it; `None` where that is not permitted.
+fn in_parts<T: Send>(subject: &Subject, f: impl FnOnce(&mut Parts) -> T + Send) -> Option<T> {
+    let run = || -> Result<T, Refusal> {
+        let mut parts = hold(subject)?.into_parts(Image::new().expect("scratch"))?;
+        Ok(f(&mut parts))
+    };
+    match std::thread::scope(|s| s.spawn(run).join().expect("no panic")) {
+        Ok(done) => Some(done),
+        Err(refusal @ Refusal::NotInParts { .. }) => {
+            bdrun_skipped::skipped("parts", refusal);
+            None
+        }
+        Err(refusal) => panic!("{refusal}"),
+    }
 }
 
 /// What was seen of a program.

@@ -17,6 +17,12 @@ pub fn run(name: &str) {
         "locked" => locked(),
         "signals" => signals(),
         "sentry" => sentry(),
+        "stack" => stack(),
+        "full" => full(false),
+        "all full" => full(true),
+        "foreign" => foreign(),
+        "begins" => begins(),
+        "scarce" => crate::limits::scarce(),
         "model" => crate::model::run(ready),
         name => panic!("no program {name}"),
     }
@@ -333,4 +339,138 @@ fn sentry() {
             }
         }
     }
+}
+
+/// Until nobody tells it anything any more.
+fn wait_for_the_end() {
+    std::io::stdin().lines().for_each(drop);
+}
+
+/// Mappings of its own: from, to, and name.
+fn mappings() -> Vec<(usize, usize, String)> {
+    let text = std::fs::read_to_string("/proc/self/maps").expect("mappings");
+    let own = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        let is_own = words.next()? == "rw-p" && words.nth(2)? == "0";
+        is_own.then_some((number(from)?, number(to)?, words.next().unwrap_or_default().to_owned()))
+    };
+    text.lines().filter_map(own).collect()
+}
+
+/// 64 MiB on the stack of the first thread, which grows wherever it is touched.
+fn stack() {
+    const PAGES: usize = 64 * MIB / PAGE;
+    let limit = libc::rlimit { rlim_cur: 96 << 20, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: reads two numbers.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_STACK, &limit) }, 0);
+    let lowest = mappings().into_iter().find(|(.., name)| name == "[stack]").expect("a stack").0;
+    // SAFETY: below what is in use of a stack whose thread waits; the kernel makes it larger.
+    let at = |page: usize| unsafe { (lowest as *mut u64).sub((page + 1) * WORDS) };
+    // SAFETY: as above.
+    (0..PAGES).for_each(|page| unsafe { at(page).write_volatile(word(page, 0)) });
+    println!("ready");
+    wait_for_the_end();
+    // SAFETY: as above.
+    assert!((0..PAGES).all(|page| unsafe { at(page).read_volatile() } == word(page, 0)));
+}
+
+/// Has pages wherever it may have some up to the end of its heap, or `everywhere`, and a child that grows.
+fn full(everywhere: bool) {
+    let len = 32 * MIB;
+    // SAFETY: nothing else in this program uses brk at this moment.
+    let heap = unsafe { libc::sbrk(len as isize) }.cast::<u64>();
+    assert_ne!(heap as isize, -1);
+    // SAFETY: the new memory.
+    let heap = unsafe { std::slice::from_raw_parts_mut(heap, len / 8) };
+    heap.iter_mut().enumerate().for_each(|(i, at)| *at = word(i, 0));
+    let end = heap.as_ptr_range().end as usize;
+    for (from, to, _) in mappings().into_iter().filter(|(from, ..)| everywhere || *from < end) {
+        // SAFETY: pages of its own are made where there are none.
+        unsafe { libc::madvise(from as *mut _, to - from, libc::MADV_POPULATE_WRITE) };
+    }
+    ready();
+    // SAFETY: the child makes use of memory, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let more = filled(64 * MIB);
+        wait_for_the_end();
+        let right = more.iter().chain(heap.iter());
+        let right = right.zip((0..more.len()).chain(0..heap.len())).all(|(&at, i)| at == word(i, 0));
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(!right)) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of ours.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's");
+    assert!(heap.iter().enumerate().all(|(i, &at)| at == word(i, 0)));
+}
+
+/// A program for a processor of 32 bits that reads a byte, or the end, from its standard input, and ends with
+/// 7.
+fn program_of_32_bits() -> Vec<u8> {
+    const BASE: u32 = 0x0804_8000;
+    const HEADERS: u32 = 84;
+    #[rustfmt::skip]
+    let code = [
+        0x31, 0xdb, // xor ebx, ebx
+        0x83, 0xec, 0x10, // sub esp, 16
+        0x89, 0xe1, // mov ecx, esp
+        0x6a, 0x01, 0x5a, // push 1; pop edx
+        0x6a, 0x03, 0x58, // push 3; pop eax: read
+        0xcd, 0x80, // int 0x80
+        0x6a, 0x07, 0x5b, // push 7; pop ebx
+        0x6a, 0x01, 0x58, // push 1; pop eax: exit
+        0xcd, 0x80,
+    ];
+    let size = HEADERS + code.len() as u32;
+    let mut file = b"\x7fELF\x01\x01\x01".to_vec();
+    file.resize(16, 0);
+    let half = |file: &mut Vec<u8>, of: &[u16]| of.iter().for_each(|n| file.extend(n.to_le_bytes()));
+    let words = |file: &mut Vec<u8>, of: &[u32]| of.iter().for_each(|n| file.extend(n.to_le_bytes()));
+    // An executable for the 386, its entry, and where its one program header is.
+    half(&mut file, &[2, 3]);
+    words(&mut file, &[1, BASE + HEADERS, 52, 0, 0]);
+    half(&mut file, &[52, 32, 1, 0, 0, 0]);
+    // All of the file is loaded, to be read and executed.
+    words(&mut file, &[1, 0, BASE, BASE, size, size, 5, 4096]);
+    assert_eq!(file.len() as u32, HEADERS);
+    file.extend(code);
+    file
+}
+
+/// Has a program for another processor run until it is told.
+fn foreign() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = std::env::temp_dir().join(format!("parts-foreign-{}", std::process::id()));
+    std::fs::write(&path, program_of_32_bits()).expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    let memory = filled(32 * MIB);
+    ready();
+    let child = std::process::Command::new(&path).stdin(std::process::Stdio::piped()).spawn();
+    std::fs::remove_file(&path).expect("removed");
+    let mut child = match child {
+        Ok(child) => child,
+        Err(e) => return println!("none: {e}"),
+    };
+    wait_for_the_end();
+    drop(child.stdin.take());
+    assert_eq!(child.wait().expect("its end").code(), Some(7));
+    assert!(memory.iter().enumerate().all(|(i, &at)| at == word(i, 0)));
+}
+
+/// Begins a thread for each line.
+fn begins() {
+    let memory = filled(48 * MIB);
+    ready();
+    let mut threads = vec![];
+    for line in std::io::stdin().lines() {
+        line.expect("a line");
+        threads.push(std::thread::spawn(|| std::hint::black_box(vec![1u8; 100_000]).len()));
+        println!("begun");
+    }
+    assert!(threads.into_iter().all(|thread| thread.join().expect("no panic") == 100_000));
+    assert!(memory.iter().enumerate().all(|(i, &at)| at == word(i, 0)));
 }

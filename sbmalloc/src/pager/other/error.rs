@@ -200,8 +200,9 @@ pub enum OtherError {
         /// The process.
         pid: i32,
     },
-    /// A thread of a rank that runs in parts did not stop in time. It may be tried again.
-    #[error("a thread of the rank did not stop in time")]
+    /// A thread of a rank that runs in parts did not stop in time, or this process has no descriptors or no
+    /// memory just now. It may be tried again.
+    #[error("a thread of the rank did not stop in time, or bdrun has no descriptors or no memory just now")]
     Busy,
     /// The rank ended meanwhile.
     #[error("the rank has ended")]

@@ -46,7 +46,7 @@ pub(super) fn evict(
     image: &mut Image,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(Moved, Result<(), OtherError>), OtherError> {
-    let mut pump = Pump::new().map_err(|e| image.failed("make buffers for", None, e))?;
+    let mut pump = Pump::new().map_err(|e| image.no_buffers(e))?;
     let mut known = image.known_of(threads.leader(), spaces);
     known.iter_mut().for_each(|known| known.huge.clear());
     let batch = if image.store().async_fd(0).is_some() { BATCH } else { BATCH_BUFFERED };
@@ -76,8 +76,9 @@ impl Outgoing<'_> {
     fn run(&mut self) -> Result<(), OtherError> {
         let mut result = self.all();
         if result.is_err() {
-            // What was begun is still dropped: it is in the image.
-            result = result.and(self.drop_on(true));
+            // What was begun is still dropped: it is in the image. If that fails a thread is not parked,
+            // which is worse than what went wrong before.
+            result = self.drop_on(true).and(result);
         }
         if result.is_err() && !self.threads.is_alive() {
             return Err(OtherError::Gone);
@@ -88,6 +89,8 @@ impl Outgoing<'_> {
     fn all(&mut self) -> Result<(), OtherError> {
         for number in 0..self.spaces.len() {
             match self.space(number) {
+                // It is only not listed just now.
+                Err(OtherError::Busy) => return Err(OtherError::Busy),
                 // All of its memory is nobody's any more.
                 Err(_) if self.threads.has_lost(&self.spaces[number]) => self.writer.pass_over(),
                 done => done?,

@@ -124,6 +124,11 @@ impl Image {
         }
     }
 
+    /// There is no memory for buffers just now, or they cannot be had at all.
+    pub(super) fn no_buffers(&self, errno: Errno) -> OtherError {
+        if errno.is_passing() { OtherError::Busy } else { self.failed("make buffers for", None, errno) }
+    }
+
     pub(super) fn failed_to_write(&self, (at, e): Failed) -> OtherError {
         self.failed("write", Some(at), e)
     }

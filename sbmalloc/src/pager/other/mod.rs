@@ -72,6 +72,8 @@ mod restart;
 mod restore;
 mod space;
 mod stop;
+#[cfg(test)]
+mod tests;
 mod together;
 mod writer;
 
@@ -223,13 +225,16 @@ impl Held {
     ///
     /// # Errors
     /// See [`OtherError`]. What was given back by then is in the image; [`restore`](Self::restore) brings it
-    /// back.
+    /// back. After [`OtherError::NoSpace`] and [`OtherError::Busy`] the rank may go on if nothing is there.
     pub fn evict(&mut self, image: &mut Image, progress: &mut dyn FnMut(u64)) -> Result<Moved, OtherError> {
         if !image.is_empty() {
             return Err(OtherError::Occupied);
         }
         let (moved, result) = evict::evict(&self.threads, &self.spaces, image, progress)?;
-        self.out = moved.freed > 0 || !image.is_empty();
+        // Pages of zeros that were dropped are zeros when they are touched: they are not missing. But of the
+        // rank itself something failed: a thread of it may not be parked.
+        let is_parked = !matches!(result, Err(OtherError::Rank { .. } | OtherError::Gone));
+        self.out = !image.is_empty() || !is_parked;
         result.map(|()| moved)
     }
 

@@ -186,6 +186,10 @@ impl Vma {
         self.is_of_zeros() && !self.zeros
     }
 
+    pub fn is_private(&self) -> bool {
+        self.private
+    }
+
     fn is_of_zeros(&self) -> bool {
         let kernels =
             matches!(&*self.name, "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]" | "[uprobes]");

@@ -58,7 +58,7 @@ pub(super) fn restore(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Moved, OtherError> {
     let known = image.known_of(threads.leader(), spaces);
-    let pump = Pump::new().map_err(|e| image.failed("make buffers for", None, e));
+    let pump = Pump::new().map_err(|e| image.no_buffers(e));
     let result = pump.and_then(|pump| {
         let incoming = Incoming {
             threads,
@@ -106,6 +106,7 @@ impl Incoming<'_> {
     /// more.
     fn unless_lost(&self, space: usize, result: Result<(), OtherError>) -> Result<(), OtherError> {
         match result {
+            Err(OtherError::Busy) => result,
             Err(_) if self.threads.has_lost(&self.spaces[space]) => Ok(()),
             result => result,
         }
@@ -276,7 +277,7 @@ fn forced(space: &Space) -> Result<Vec<Range<u64>>, OtherError> {
             list.push(vma.from..vma.to);
         }
     });
-    listed.map_err(|e| space.failed("list the mappings of", Errno::from(&e)))?;
+    listed.map_err(|e| space.not_listed(Errno::from(&e)))?;
     Ok(list)
 }
 

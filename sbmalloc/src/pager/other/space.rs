@@ -12,6 +12,9 @@ use std::ops::Range;
 /// Remote ranges of one call.
 pub(super) const RANGES: usize = 512;
 
+// What is lent is whole pages.
+const _: () = assert!(DESK.is_multiple_of(PAGE as u64));
+
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;
@@ -38,7 +41,8 @@ pub(super) struct Space {
     pagemap: Fd,
     /// Address of an instruction that makes a system call, in memory that is never moved.
     pub gate: u64,
-    /// The lowest end of the main thread's stack, for arguments of calls.
+    /// The lowest end of the main thread's stack, for arguments of calls. Never moved: others of its pages
+    /// are copied while such arguments lie there.
     pub desk: Option<u64>,
     /// The thread that makes the calls, and where its pointer to the restartable sequence it is in lies, with
     /// what that was before anything was moved or called.
@@ -237,7 +241,13 @@ impl Space {
 
     /// Every mapping, with its flags.
     pub fn each_vma(&self, f: &mut dyn FnMut(Vma)) -> Result<(), OtherError> {
-        proc::each_vma(self.via, f).map_err(|e| self.failed("list the mappings of", Errno::from(&e)))
+        proc::each_vma(self.via, f).map_err(|e| self.not_listed(Errno::from(&e)))
+    }
+
+    /// Why its mappings could not be listed. Where only a descriptor or memory was missing, nothing is wrong
+    /// with the rank, and it can be tried again.
+    pub fn not_listed(&self, errno: Errno) -> OtherError {
+        if errno.is_passing() { OtherError::Busy } else { self.failed("list the mappings of", errno) }
     }
 
     pub fn failed(&self, op: &'static str, errno: Errno) -> OtherError {
@@ -252,31 +262,36 @@ impl Space {
     ///
     /// So does the page in which the kernel writes for the caller on which processor it runs. From Linux 6.19
     /// on it writes only what has changed since it last did, so that what it writes during our calls must not
-    /// be replaced by what was there before.
+    /// be replaced by what was there before. And so do those where arguments of our calls lie.
     pub fn each_region(
         &self,
         range: Range<u64>,
         alone: bool,
         f: &mut dyn FnMut(Range<u64>, Kind) -> Result<(), OtherError>,
     ) -> Result<(), OtherError> {
-        let Some(kernels) = self.rseq.map(|(at, _)| at & !(PAGE as u64 - 1)) else {
-            return self.each_present(range, alone, f);
-        };
-        let stays = kernels..kernels + PAGE as u64;
-        self.each_present(range, alone, &mut |region, kind| {
-            if !region.contains(&stays.start) {
-                return f(region, kind);
+        let page = PAGE as u64;
+        let kernels = self.rseq.map(|(at, _)| at & !(page - 1)).map_or(0..0, |at| at..at + page);
+        let mut stays = [kernels, self.lent().unwrap_or(0..0)];
+        stays.sort_unstable_by_key(|stays| stays.start);
+        self.each_present(range, alone, &mut |mut region, kind| {
+            for stays in &stays {
+                let here = stays.start.max(region.start)..stays.end.min(region.end);
+                if here.is_empty() {
+                    continue;
+                }
+                if region.start < here.start {
+                    f(region.start..here.start, kind)?;
+                }
+                region.start = here.end;
+                f(here, Kind::Stays)?;
             }
-            let pieces = [
-                (region.start..stays.start, kind),
-                (stays.clone(), Kind::Stays),
-                (stays.end..region.end, kind),
-            ];
-            pieces
-                .into_iter()
-                .filter(|(piece, _)| !piece.is_empty())
-                .try_for_each(|(piece, kind)| f(piece, kind))
+            if region.is_empty() { Ok(()) } else { f(region, kind) }
         })
+    }
+
+    /// Where arguments of our calls may lie.
+    pub fn lent(&self) -> Option<Range<u64>> {
+        self.desk.map(|desk| desk..desk + DESK)
     }
 
     fn each_present(
@@ -354,6 +369,21 @@ impl Space {
             }
         }
         current.map_or(Ok(()), |(range, kind)| f(range, kind))
+    }
+
+    /// Calls `f` with the stretches of a range in which a mapping has no page, ascending, until that says
+    /// that it is enough. Of a kernel before 6.7, which tells of each page by itself, so many pages at most.
+    pub fn each_hole(&self, range: Range<u64>, most: usize, f: &mut dyn FnMut(Range<u64>) -> bool) {
+        const THERE: u64 = scan::IN_RAM | scan::SWAPPED;
+        let query = Query { inverted: THERE, all_of: THERE, any_of: 0, report: THERE };
+        let bounds = [range.start as usize, range.end as usize];
+        let scanned = scan::each(&self.pagemap, &mut [[0; 3]; 64], bounds, query, |[from, to, _]| {
+            if f(from..to) { Ok(()) } else { Err(()) }
+        });
+        if let Err(ScanError::Unknown) = scanned {
+            let mut pages = range.step_by(PAGE).take(most);
+            pages.all(|at| self.is_there(at) != Some(false) || f(at..at + PAGE as u64));
+        }
     }
 
     /// Whether the page at `at` is in RAM, be it one of zeros; `None` if that cannot be read.

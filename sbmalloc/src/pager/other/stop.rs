@@ -57,11 +57,14 @@ struct Tracee {
     due: Option<u64>,
     /// It was stopped for that.
     is_told: bool,
+    /// It runs the code of another processor (32 bits): nothing can be done by it.
+    is_foreign: bool,
 }
 
 impl Tracee {
     fn new(tid: i32, tgid: i32) -> Self {
-        Self { tid, tgid, state: State::Running, again: None, due: None, is_told: false }
+        let state = State::Running;
+        Self { tid, tgid, state, again: None, due: None, is_told: false, is_foreign: false }
     }
 
     /// To be called before it is let go: sees to the time of its call.
@@ -77,8 +80,9 @@ impl Tracee {
 /// The threads of a rank as far as they are traced.
 pub(super) struct Threads {
     leader: i32,
-    /// Tells whether the first process is still there; never waited for, its end is another's.
-    alive: Option<Fd>,
+    /// Tells whether the first process is still there; never waited for, its end is another's. Or why there
+    /// is none.
+    alive: Result<Fd, Errno>,
     list: Vec<Tracee>,
     /// It has a pager of its own.
     pub own: Option<OwnPager>,
@@ -93,7 +97,8 @@ impl Threads {
     fn new(leader: i32) -> Self {
         // SAFETY: makes a descriptor, closed on drop.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, leader as usize, 0_usize) };
-        Self { leader, alive: (fd >= 0).then(|| Fd(fd as i32)), list: vec![], own: None }
+        let alive = if fd < 0 { Err(Errno::last()) } else { Ok(Fd(fd as i32)) };
+        Self { leader, alive, list: vec![], own: None }
     }
 
     /// Stops them all, within `patience`.
@@ -141,6 +146,9 @@ impl Threads {
         if processes.is_empty() || !self.is_alive() {
             return Err(Refusal::Gone);
         }
+        if let Some(foreign) = self.list.iter().find(|t| t.is_foreign) {
+            return Err(Refusal::Foreign { pid: foreign.tgid });
+        }
         // Now that nothing changes any more, and before anything does.
         processes.iter().try_for_each(|&pid| check::process(pid, own_tid(), self.own))?;
         // Those that are to make calls must not have them filtered.
@@ -164,8 +172,13 @@ impl Threads {
         let mut new = false;
         loop {
             let mut more = false;
-            // What cannot be listed has ended.
-            for tid in proc::threads(pid).unwrap_or_default() {
+            let threads = match proc::threads(pid) {
+                Ok(threads) => threads,
+                Err(e) if proc::is_gone(&e) => vec![],
+                // None is to be missed for want of a descriptor: it would run while its memory is moved.
+                Err(e) => return Err(Refusal::unreadable(pid, Errno::from(&e))),
+            };
+            for tid in threads {
                 if !self.knows(tid) && self.seize(pid, tid)? {
                     more = true;
                 }
@@ -288,12 +301,16 @@ impl Threads {
     /// Adds one that was made by one of ours.
     fn add(&mut self, tid: i32) {
         // It may have ended, and that have been heard of, before its parent's word of it.
-        if !self.knows(tid)
-            && !is_dead(tid)
-            && let Ok(status) = Status::of(tid)
-        {
-            self.list.push(Tracee::new(tid, status.tgid));
+        if self.knows(tid) || is_dead(tid) {
+            return;
         }
+        let process = match Status::of(tid) {
+            Ok(status) => Some(status.tgid),
+            Err(e) if proc::is_gone(&e) => None,
+            // No descriptor is free just now. What is not known would never be let go on.
+            Err(_) => self.processes().into_iter().chain([tid]).find(|&pid| is_of(tid, pid)),
+        };
+        self.list.extend(process.map(|pid| Tracee::new(tid, pid)));
     }
 
     fn note(&mut self, tid: i32, news: News) -> Result<(), Refusal> {
@@ -314,10 +331,10 @@ impl Threads {
         match (status >> 8, status & 0xff) {
             (libc::PTRACE_EVENT_STOP, _) => {
                 tracee.state = State::Parked;
-                if let Ok(regs) = ptrace::registers(tid) {
-                    let pid = tracee.tgid;
-                    let mut regs = regs.ok_or(Refusal::Foreign { pid })?;
-                    let thread = restart::Thread { tid, tgid: pid };
+                let regs = ptrace::registers(tid);
+                tracee.is_foreign = matches!(regs, Ok(None));
+                if let Ok(Some(mut regs)) = regs {
+                    let thread = restart::Thread { tid, tgid: tracee.tgid };
                     let (is_changed, again) = restart::undo_interruption(thread, &mut regs);
                     if is_changed {
                         let _ = ptrace::set_registers(tid, &regs);
@@ -357,13 +374,13 @@ impl Threads {
     /// Whether the first process has not ended.
     pub fn is_alive(&self) -> bool {
         match &self.alive {
-            Some(fd) => {
+            Ok(fd) => {
                 let mut poll = libc::pollfd { fd: fd.0, events: libc::POLLIN, revents: 0 };
                 // SAFETY: one pollfd.
-                unsafe { libc::poll(&mut poll, 1, 0) == 0 }
+                unsafe { libc::poll(&mut poll, 1, 0) < 1 }
             }
             // SAFETY: signal 0 only asks.
-            None => unsafe { libc::kill(self.leader, 0) == 0 },
+            Err(_) => unsafe { libc::kill(self.leader, 0) == 0 },
         }
     }
 
@@ -393,7 +410,8 @@ impl Threads {
 
     /// A thread of a process by which calls can be made.
     pub fn parked(&self, process: i32) -> Option<i32> {
-        self.list.iter().find(|t| t.tgid == process && t.state == State::Parked).map(|t| t.tid)
+        let can = |t: &&Tracee| t.tgid == process && t.state == State::Parked && !t.is_foreign;
+        self.list.iter().find(can).map(|t| t.tid)
     }
 
     pub fn leader(&self) -> i32 {
@@ -448,6 +466,13 @@ impl Threads {
             }
         }
     }
+}
+
+/// Whether a thread is one of a process. Needs no descriptor.
+fn is_of(tid: i32, process: i32) -> bool {
+    // SAFETY: signal 0 only asks.
+    let asked = unsafe { libc::syscall(libc::SYS_tgkill, process, tid, 0) };
+    asked == 0 || Errno::last().0 == libc::EPERM
 }
 
 /// Whether a thread has ended, or its number is nobody's.

@@ -2,7 +2,8 @@
 //! `process_madvise` on its own memory (Linux 6.14), else one by one.
 //!
 //! The list of ranges has to lie in the rank's memory: it is written to the lowest end of its main thread's
-//! stack, which nothing of the rank reads while all stand, and what was there is put back.
+//! stack, which nothing of the rank reads while all stand, and what was there is put back. Those pages are
+//! never moved (`Space::each_region`): what is copied while a list lies there would be the list.
 
 use super::check;
 use super::error::OtherError;
@@ -24,7 +25,7 @@ const LEAST: usize = 4;
 pub(super) const DESK: u64 = (MOST * 16) as u64;
 
 /// Whether the kernel can, tried on a page of this process.
-fn is_known() -> bool {
+pub(super) fn is_known() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(|| {
         let Ok(page) = sys::map_anon_aligned(PAGE, PAGE) else { return false };
@@ -75,6 +76,10 @@ impl Dropping {
 
     /// Whether something is to be heard of the call under way.
     pub fn has_news(&self) -> bool {
+        #[cfg(test)]
+        if super::tests::IS_DEAF.get() {
+            return false;
+        }
         self.session.has_news()
     }
 

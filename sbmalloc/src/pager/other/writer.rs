@@ -6,7 +6,7 @@ use super::space::{RANGES, Space};
 use crate::checksum;
 use crate::pager::transfer::pump::{BUFFER, Pump, Ticket, pieces};
 use crate::pager::transfer::table::{Copied, Table};
-use crate::sys::PAGE;
+use crate::sys::{Errno, PAGE};
 use std::ops::Range;
 
 /// What becomes of a page.
@@ -172,6 +172,11 @@ impl<'a> Writer<'a> {
         if total == 0 {
             return Ok(());
         }
+        // What lies there may be the arguments of a call that is under way.
+        let lent = space.lent().unwrap_or(0..0);
+        debug_assert!(ranges.iter().all(|range| range.end <= lent.start || lent.end <= range.start));
+        #[cfg(test)]
+        super::tests::before_copy(space, &ranges);
         let buffer = match self.buffer {
             Some(buffer) => buffer,
             None => self.pump.take(self.image.store()).map_err(|e| self.image.failed_to_write(e))?,
@@ -185,7 +190,7 @@ impl<'a> Writer<'a> {
         for range in &ranges {
             let len = (range.end - range.start) as usize;
             if at + len > copied {
-                space.peek(range.start, &mut bytes[at..at + len]).map_err(read)?;
+                peek(space, range, &mut bytes[at..at + len]).map_err(read)?;
             }
             at += len;
         }
@@ -276,4 +281,19 @@ impl<'a> Writer<'a> {
         std::mem::take(&mut self.batch).take_back(self.image);
         drained
     }
+}
+
+/// Reads pages, whatever their protection. One that the kernel has taken back since it was seen, as it was
+/// freed lazily (`MADV_FREE`), holds zeros.
+pub(super) fn peek(space: &Space, range: &Range<u64>, to: &mut [u8]) -> Result<(), Errno> {
+    if space.peek(range.start, to).is_ok() {
+        return Ok(());
+    }
+    for (at, page) in range.clone().step_by(PAGE).zip(to.chunks_mut(PAGE)) {
+        match space.peek(at, page) {
+            Err(_) if space.is_there(at) == Some(false) => page.fill(0),
+            done => done?,
+        }
+    }
+    Ok(())
 }

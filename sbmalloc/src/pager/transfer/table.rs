@@ -130,6 +130,24 @@ impl Table {
         Some(at + u64::from(out.trailing_zeros()) * PAGE as u64)
     }
 
+    /// The first page of a range that is not out.
+    pub fn first_not_out(&self, range: &Range<u64>) -> Option<u64> {
+        let mut first = range.start;
+        for (at, out, _) in self.out_of_blocks(range) {
+            // In front of it lies a block of which nothing is out.
+            if first < at.max(range.start) {
+                break;
+            }
+            let not_out = inside(at, range) & !out;
+            if not_out != 0 {
+                first = at + u64::from(not_out.trailing_zeros()) * PAGE as u64;
+                break;
+            }
+            first = at + BLOCK;
+        }
+        (first < range.end).then_some(first)
+    }
+
     /// A page is out, and lies there.
     pub fn put(&mut self, at: u64, copy: Copied, slots: &mut Slots) {
         let (at, page) = block_of(at);
@@ -354,6 +372,8 @@ mod tests {
                 }
                 let range = BASE + 7 * P..BASE + 40 * P;
                 let listed: Vec<_> = table.out_in(&range).collect();
+                let mut not_out = range.clone().step_by(PAGE).filter(|at| !out.contains_key(at));
+                prop_assert_eq!(table.first_not_out(&range), not_out.next());
                 let mut expected: Vec<_> = out.into_iter().filter(|(at, _)| range.contains(at)).collect();
                 expected.sort_unstable_by_key(|found| found.0);
                 prop_assert_eq!(table.first_out(&range), expected.first().map(|found| found.0));

@@ -3,7 +3,7 @@
 use super::choice::Choice;
 use super::ranges::Ranges;
 use super::state::{Dropping, FIRST, Key, Served, State};
-use super::stays::Stays;
+use super::stays::{Own, Stays};
 use super::uffd::Interference;
 use super::{Parts, serve_too};
 use crate::pager::other::check;
@@ -29,8 +29,13 @@ const LIST: Duration = Duration::from_millis(100);
 /// And after so many times as long as it took.
 const LIST_SHARE: u32 = 30;
 
-/// Pages looked at for one that holds nothing.
-const MOST_TRIED: usize = 1 << 12;
+/// Which address space a process has.
+enum Found {
+    Number(usize),
+    /// It may have one that cannot be tried: the process has pages wherever that may.
+    Full,
+    Nothing,
+}
 
 impl Parts {
     /// Has parts leave until there are at most `goal` bytes, or nothing is left that can. The bytes that were
@@ -53,7 +58,7 @@ impl Parts {
         // Only now, as all stand: from here on nobody begins to.
         if let Some(refusal) = check::written_by_others(&self.threads.processes()) {
             if !std::mem::replace(&mut self.told_of_others, true) {
-                self.unserved = Some(refusal.to_string());
+                self.unserved.push_back(refusal.to_string());
             }
             return Ok(0);
         }
@@ -97,15 +102,13 @@ impl Parts {
         for (number, space) in self.spaces.iter().filter(|(_, space)| space.caller != 0) {
             let Some(served) = &mut state.served[*number] else { continue };
             let (mut ranges, mut unwatched, mut wiped) = (vec![], vec![], Ranges::default());
-            let mut of_it_stays = 0;
+            let mut own = Own::default();
             space.each_vma(&mut |vma| {
                 let range = vma.from..vma.to;
                 if vma.wiped {
                     wiped.add(range.clone());
                 }
-                if vma.cannot_leave() {
-                    of_it_stays += vma.anonymous;
-                }
+                own.add(&vma);
                 if !vma.watched {
                     unwatched.push(range.clone());
                 }
@@ -115,7 +118,6 @@ impl Parts {
                     ranges.push(range);
                 }
             })?;
-            staying.add(of_it_stays);
             // Of these nothing is out. A child may have other mappings than its parent had when it was made
             // (`MADV_DONTFORK`).
             for range in unwatched {
@@ -129,6 +131,7 @@ impl Parts {
                     served.armed.add(range.clone());
                 }
             }
+            staying.add(own.stays(&served.armed));
             let armed: Vec<Range<u64>> = served.armed.iter().collect();
             for range in armed {
                 space.each_region(range, false, &mut |region, kind| {
@@ -161,26 +164,30 @@ impl Parts {
             let Some(tid) = self.threads.parked(pid) else { continue };
             let Ok(mut space) = Space::open(pid, tid) else { continue };
             match self.number_of(pid, &space) {
-                Some(number) => {
+                Found::Number(number) => {
                     space.choose(tid);
                     self.spaces.push((number, space));
                 }
-                None => self.tell_of_others_faults(pid, &space),
+                found => self.tell_who_is_unknown(pid, &space, matches!(found, Found::Full)),
             }
         }
     }
 
-    /// Says once of a process if its page faults are served by somebody else. Everything that was told has
-    /// been settled, so where no copy of ours is without its process, what is watched is not ours.
-    fn tell_of_others_faults(&mut self, pid: i32, space: &Space) {
-        let is_ours = self.shared.lock().served.iter().flatten().any(|served| served.pid.is_none());
-        if is_ours || self.refused.contains(&pid) || self.is_known(pid, space) {
+    /// Says once of a process if its page faults are served by somebody else, or if it has no page by which
+    /// it could be known. Everything that was told has been settled, so where no copy of ours is without its
+    /// process, what is watched is not ours.
+    fn tell_who_is_unknown(&mut self, pid: i32, space: &Space, is_full: bool) {
+        let may_be_ours = self.shared.lock().served.iter().flatten().any(|served| served.pid.is_none());
+        if (may_be_ours && !is_full) || self.refused.contains(&pid) || self.is_known(pid, space) {
             return;
         }
         let mut watched = false;
         if space.each_vma(&mut |vma| watched |= vma.watched).is_ok() && watched {
             self.refused.push(pid);
-            self.unserved.get_or_insert(Refusal::Userfaultfd { pid }.to_string());
+            self.unserved.push_back(match may_be_ours {
+                true => format!("process {pid} cannot be told from others, as it has pages wherever it can"),
+                false => Refusal::Userfaultfd { pid }.to_string(),
+            });
         }
     }
 
@@ -198,28 +205,27 @@ impl Parts {
     /// pages of the wrong process. So it is tried: a page that holds nothing in the copy, and is not there in
     /// the process, is made a page of zeros, which changes nothing; if it is there then, it is this one.
     /// Everything stands.
-    fn number_of(&self, pid: i32, space: &Space) -> Option<usize> {
+    fn number_of(&self, pid: i32, space: &Space) -> Found {
         let mut state = self.shared.lock();
         if let Some(number) = state.of(pid) {
-            return Some(number);
+            return Found::Number(number);
         }
+        let mut found = Found::Nothing;
         for number in 0..state.served.len() {
             let Some(served) = state.served[number].as_mut().filter(|served| served.pid.is_none()) else {
                 continue;
             };
-            let is_empty = |at: &u64| {
-                let is_known = !served.is_doubtful(&(*at..at + PAGE as u64));
-                is_known && served.table.find(*at).is_none() && space.is_there(*at) == Some(false)
+            let Some(at) = served.nothing_in(space) else {
+                found = Found::Full;
+                continue;
             };
-            let pages = served.armed.iter().flat_map(|range| range.step_by(PAGE)).take(MOST_TRIED);
-            let Some(at) = pages.into_iter().find(is_empty) else { continue };
             let (_, made) = served.uffd.zero(&(at..at + PAGE as u64), &mut Interference::default());
             if made.is_ok() && space.is_there(at) == Some(true) {
                 served.pid = Some(pid);
-                return Some(number);
+                return Found::Number(number);
             }
         }
-        None
+        found
     }
 
     /// A process that has executed another program since, or was started for one, has an address space that
@@ -228,6 +234,11 @@ impl Parts {
     fn serve_new_programs(&mut self, processes: &[i32]) {
         for &pid in processes {
             if self.refused.contains(&pid) || self.shared.lock().of(pid).is_some() {
+                continue;
+            }
+            if self.threads.is_foreign(pid) {
+                self.refused.push(pid);
+                self.unserved.push_back(Refusal::Foreign { pid }.to_string());
                 continue;
             }
             let Some(tid) = self.threads.parked(pid) else { continue };
@@ -248,7 +259,7 @@ impl Parts {
                 Err(OtherError::Rank { errno, .. }) if errno.is_passing() => {}
                 Err(error) => {
                     self.refused.push(pid);
-                    self.unserved.get_or_insert(error.to_string());
+                    self.unserved.push_back(error.to_string());
                 }
             }
         }
@@ -257,12 +268,15 @@ impl Parts {
 
     /// Chooses what leaves, copies and writes it.
     fn write_some(&mut self, wanted: u64) -> Result<Batch, OtherError> {
+        // Also of a child that is not known yet: what it has with its parent does not become free.
+        let alone = self.threads.processes().len() > 1;
         let mut state = self.shared.lock();
+        let _copying = self.shared.copying(&state);
         let State { image, pump, choice, served, dropping, moved, recent, .. } = &mut *state;
         let mut seen = |slot, content: &[u8]| recent.put(slot, content);
         let mut writer = Writer::new(image, pump);
         writer.seen = Some(&mut seen);
-        let filled = fill(&mut writer, wanted, choice, served, &self.spaces);
+        let filled = fill(&mut writer, wanted, choice, served, (&self.spaces[..], alone));
         let closed = filled.and_then(|()| writer.close()).and_then(|closed| writer.settle(closed));
         writer.end()?;
         let mut batch = closed?;
@@ -330,7 +344,7 @@ fn fill(
     wanted: u64,
     choice: &mut Choice<Key>,
     served: &[Option<Served>],
-    spaces: &[(usize, Space)],
+    (spaces, alone): (&[(usize, Space)], bool),
 ) -> Result<(), OtherError> {
     while writer.batch.bytes < wanted {
         let mut victims: Vec<(Key, Pages)> = vec![];
@@ -353,7 +367,7 @@ fn fill(
             };
             let from = From { number, space, table: &served.table, forced: false, unit: FIRST };
             for victims in victims.chunk_by(|a, b| granule(a.0.1) == granule(b.0.1)) {
-                fill_from_granule(writer, victims, served, from, spaces.len() > 1)?;
+                fill_from_granule(writer, victims, served, from, alone)?;
             }
             writer.copy(from)?;
         }

@@ -40,31 +40,33 @@ impl State {
     pub fn hear(&mut self, number: usize, faults: &mut Vec<Fault>) {
         let is_ours = !self.dropping.is_empty();
         while let Some((news, by)) = self.served[number].as_mut().and_then(|s| s.read(is_ours)) {
-            let what = match news {
-                News::Fault(fault) if faults.iter().any(|other| other.at == fault.at) => continue,
-                News::Fault(fault) => {
-                    faults.push(fault);
-                    continue;
-                }
-                // By our own calls: the table says already that it is out, or is told what was refused.
-                News::Removed(range)
-                    if self.dropping.with(number, &range).is_some_and(|ours| covers(&ours, &range)) =>
-                {
-                    continue;
-                }
-                News::Removed(range) => What::Change(Change::Removed(range)),
-                News::Unmapped(range) => What::Change(Change::Unmapped(range)),
-                News::Moved { from, to, len } => What::Change(Change::Moved { from, to, len }),
-                News::Fork(uffd) => {
-                    if let Err(e) = self.guard.hold(&uffd.0) {
-                        self.failed.get_or_insert(self.image.failed("guard", None, e));
-                    }
-                    What::Copy(self.add(Served::unborn(uffd)))
-                }
-            };
-            if let Some(served) = &mut self.served[number] {
-                served.told.push(Told { what, by });
+            self.take_up(number, news, by, faults);
+        }
+    }
+
+    /// Takes up what was read of an address space, and by which thread it was, if that is known.
+    pub fn take_up(&mut self, number: usize, news: News, by: Option<u32>, faults: &mut Vec<Fault>) {
+        let what = match news {
+            News::Fault(fault) if faults.iter().any(|other| other.at == fault.at) => return,
+            News::Fault(fault) => return faults.push(fault),
+            // By our own calls: the table says already that it is out, or is told what was refused.
+            News::Removed(range)
+                if self.dropping.with(number, &range).is_some_and(|ours| covers(&ours, &range)) =>
+            {
+                return;
             }
+            News::Removed(range) => What::Change(Change::Removed(range)),
+            News::Unmapped(range) => What::Change(Change::Unmapped(range)),
+            News::Moved { from, to, len } => What::Change(Change::Moved { from, to, len }),
+            News::Fork(uffd) => {
+                if let Err(e) = self.guard.hold(&uffd.0) {
+                    self.failed.get_or_insert(self.image.failed("guard", None, e));
+                }
+                What::Copy(self.add_copy(uffd))
+            }
+        };
+        if let Some(served) = &mut self.served[number] {
+            served.told.push(Told { what, by });
         }
     }
 

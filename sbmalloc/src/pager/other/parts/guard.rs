@@ -6,12 +6,15 @@
 //! its data. So another process, which knows nothing else, holds the same descriptors until the rank has
 //! ended.
 
-use crate::sys::{Errno, Fd};
+use super::uffd::{COPY, NOWHERE};
+use crate::sys::{Errno, Fd, PAGE};
 use std::mem;
 use std::time::{Duration, Instant};
 
 /// After this time it ends in any case.
 const LONGEST: i32 = 10_000;
+/// With so many descriptors at the soonest it looks which are of no use any more.
+const MANY: usize = 32;
 
 pub(super) struct Guard {
     pid: i32,
@@ -43,6 +46,11 @@ impl Guard {
         let thread = std::thread::Builder::new().name("guard".into()).stack_size(64 << 10).spawn(fork);
         let pid = thread.map_err(|e| Errno::from(&e))?.join().unwrap_or(Err(Errno(libc::EAGAIN)))?;
         Ok(Self { pid, socket: ours })
+    }
+
+    #[cfg(test)]
+    pub fn pid(&self) -> i32 {
+        self.pid
     }
 
     /// Has it hold one more.
@@ -82,8 +90,8 @@ impl Drop for Guard {
     }
 }
 
-/// The life of the guard: it takes descriptors, and keeps them, until the other end of the socket is gone and
-/// the rank too.
+/// The life of the guard: it takes descriptors, and keeps them as long as their address spaces are there,
+/// until the other end of the socket is gone and the rank too.
 fn watch(socket: i32, rank: i32) -> ! {
     // SAFETY: async-signal-safe system calls only; every pointer is to a local.
     unsafe {
@@ -103,6 +111,8 @@ fn watch(socket: i32, rank: i32) -> ! {
         libc::chdir(c"/".as_ptr());
         let mut byte = 0u8;
         let mut space = [0u64; 8];
+        // One more than the highest that came; how many there are, and with how many it looks again.
+        let (mut end, mut held, mut many) = (0, 0, MANY);
         loop {
             let mut data = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
             let mut message: libc::msghdr = mem::zeroed();
@@ -110,15 +120,41 @@ fn watch(socket: i32, rank: i32) -> ! {
             message.msg_iovlen = 1;
             message.msg_control = space.as_mut_ptr().cast();
             message.msg_controllen = size_of_val(&space) as _;
-            // The descriptors that come stay open.
             match libc::recvmsg(0, &mut message, 0) {
                 1.. => {}
-                -1 if *libc::__errno_location() == libc::EINTR => {}
+                -1 if *libc::__errno_location() == libc::EINTR => continue,
                 _ => break,
+            }
+            let header = libc::CMSG_FIRSTHDR(&message);
+            if header.is_null() {
+                continue;
+            }
+            end = end.max(libc::CMSG_DATA(header).cast::<i32>().read_unaligned() + 1);
+            held += 1;
+            if held >= many {
+                held = (2..end).filter(|&fd| is_of_use(fd)).count();
+                many = (2 * held).max(MANY);
             }
         }
         let mut ended = libc::pollfd { fd: 1, events: libc::POLLIN, revents: 0 };
         libc::poll(&mut ended, 1, LONGEST);
         libc::_exit(0)
+    }
+}
+
+/// Whether a descriptor is one, and its address space is there; closes it if that is not. Async-signal-safe.
+fn is_of_use(fd: i32) -> bool {
+    // To where nothing is watched, from where nothing can be read: of what is there nothing changes.
+    let mut arguments = [NOWHERE, PAGE as u64, PAGE as u64, 0, 0];
+    // SAFETY: the kernel reads and writes these words; nothing is placed anywhere, see above.
+    let failed = unsafe { libc::ioctl(fd, COPY, arguments.as_mut_ptr()) } != 0;
+    match Errno::last().0 {
+        libc::ESRCH if failed => {
+            // SAFETY: it came to this process, which knows it by nothing but its number.
+            unsafe { libc::close(fd) };
+            false
+        }
+        libc::EBADF if failed => false,
+        _ => true,
     }
 }

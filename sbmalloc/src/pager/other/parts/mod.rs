@@ -14,6 +14,7 @@
 //! | `evict` | how parts are evicted |
 //! | `token` | which thread's pages are spared meanwhile |
 //! | `recent` | what was evicted last, still in RAM |
+//! | `shared` | what two threads share, and the life of the one that serves |
 //! | `serve` | how they come back |
 //! | `faults` | what the kernel tells of address spaces |
 //! | `actors` | which thread it was |
@@ -21,7 +22,8 @@
 //! | `copies` | which of it a copy has seen |
 //! | `state` | what is known |
 //! | `uffd` | userfaultfd(2), thinly |
-//! | `stays` | what cannot leave: locked, or written to mappings of files |
+//! | `descriptor` | how its descriptor is had |
+//! | `stays` | what cannot leave: locked, of the main stack, or written to mappings of files |
 //! | `zeros` | mappings of `/dev/zero`, which it does not serve |
 //! | `guard` | what holds the descriptors if this process is killed |
 //!
@@ -35,14 +37,18 @@ mod actors;
 mod changes;
 mod choice;
 mod copies;
+mod descriptor;
 mod evict;
 mod faults;
 mod guard;
 mod ranges;
 mod recent;
 mod serve;
+mod shared;
 mod state;
 mod stays;
+#[cfg(test)]
+mod tests;
 mod token;
 mod uffd;
 mod zeros;
@@ -52,17 +58,17 @@ pub use state::PartsMoved;
 use super::Held;
 use super::error::{OtherError, Refusal};
 use super::image::Image;
-use super::inject::Session;
 use super::proc;
 use super::space::Space;
 use super::stop::{Deed, Threads};
 use crate::pager::transfer::pump::Pump;
-use crate::sys::{Errno, Fd, PAGE};
+use crate::sys::{Errno, PAGE};
 use guard::Guard;
-use serve::Shared;
+use shared::Shared;
 use state::{Served, State};
 use stays::Stays;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -92,10 +98,10 @@ pub struct Parts {
     rest_until: Option<Instant>,
     /// Of memory that several processes have.
     shares: Cell<Shares>,
-    /// Processes whose programs cannot be served, which are not asked again.
+    /// Processes whose memory cannot be served, of which that was said.
     refused: Vec<i32>,
     /// Why, until somebody was told.
-    unserved: Option<String>,
+    unserved: VecDeque<String>,
     /// It was told that something else writes its memory.
     told_of_others: bool,
     /// What cannot leave, and when that was looked at.
@@ -151,7 +157,7 @@ impl Held {
                 rest_until: None,
                 shares: Cell::new(Shares { count: 0, fraction: 1.0, until: Instant::now() }),
                 refused: vec![],
-                unserved: None,
+                unserved: VecDeque::new(),
                 told_of_others: false,
                 staying: Stays::default(),
                 told_what_stays: false,
@@ -170,13 +176,16 @@ type Begun = (Arc<Shared>, Vec<(usize, Space)>, JoinHandle<()>);
 fn begin(threads: &Threads, spaces: Vec<Space>, image: Image) -> Result<Begun, Refusal> {
     let refused = |pid: i32| move |errno| Refusal::NotInParts { pid, errno };
     let leader = threads.leader();
-    let end = threads.end().ok_or(Refusal::Kernel("pidfd_open"))?;
+    let end = threads.end().map_err(|errno| match errno.is_passing() {
+        true => Refusal::Busy { tid: leader },
+        false => Refusal::Kernel("pidfd_open"),
+    })?;
     let guard = Guard::start(end).map_err(refused(leader))?;
     let pump = Pump::new().map_err(refused(leader))?;
     let mut state = State::new(image, pump, guard);
     for space in &spaces {
         let pid = space.processes[0];
-        let fd = descriptor_of(threads, space).map_err(|error| match error {
+        let fd = descriptor::of(threads, space).map_err(|error| match error {
             OtherError::Rank { errno, .. } => Refusal::NotInParts { pid, errno },
             _ => Refusal::Gone,
         })?;
@@ -197,41 +206,16 @@ fn begin(threads: &Threads, spaces: Vec<Space>, image: Image) -> Result<Begun, R
 /// Serves an address space that was not there when the rank began to run in parts. Its number.
 fn serve_too(threads: &Threads, space: &Space, shared: &Shared) -> Result<usize, OtherError> {
     let pid = space.processes[0];
-    let failed = |errno| OtherError::Rank { op: "serve the page faults of", pid, errno };
+    let failed = |errno| serve_failed(pid, errno);
     // The other thread serves meanwhile: the call may need pages.
-    let uffd = Uffd::agree(descriptor_of(threads, space)?).map_err(failed)?;
+    let uffd = Uffd::agree(descriptor::of(threads, space)?).map_err(failed)?;
     let mut state = shared.lock();
     state.guard.hold(&uffd.0).map_err(failed)?;
     Ok(state.add(Served::new(uffd, pid)))
 }
 
-/// Has a process make a descriptor, takes it over, and has the process close it.
-fn descriptor_of(threads: &Threads, space: &Space) -> Result<Fd, OtherError> {
-    let pid = space.processes[0];
-    let failed = |errno| OtherError::Rank { op: "serve the page faults of", pid, errno };
-    let mut session = Session::begin(threads, space)?;
-    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
-    let made = session.call(libc::SYS_userfaultfd, [flags, 0, 0])?;
-    let taken = if made < 0 { Err(Errno(-made as i32)) } else { take_descriptor(pid, made as i32) };
-    if made >= 0 {
-        session.call(libc::SYS_close, [made as u64, 0, 0])?;
-    }
-    session.park(space)?;
-    taken.map_err(failed)
-}
-
-/// A descriptor for the same as another process's.
-fn take_descriptor(pid: i32, fd: i32) -> Result<Fd, Errno> {
-    // SAFETY: makes a descriptor, which is closed on drop.
-    let process = match unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } {
-        n if n >= 0 => Fd(n as i32),
-        _ => return Err(Errno::last()),
-    };
-    // SAFETY: as above.
-    match unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.0, fd, 0) } {
-        n if n >= 0 => Ok(Fd(n as i32)),
-        _ => Err(Errno::last()),
-    }
+fn serve_failed(pid: i32, errno: Errno) -> OtherError {
+    OtherError::Rank { op: "serve the page faults of", pid, errno }
 }
 
 /// How a rank is after parts of it have left.
@@ -306,9 +290,12 @@ impl Parts {
                 space.caller = 0;
                 continue;
             };
-            if !self.threads.has(space.via())
-                && let Ok(mut again) = Space::open(pid, tid)
-            {
+            if !self.threads.has(space.via()) {
+                let Ok(mut again) = Space::open(pid, tid) else {
+                    // No descriptor is free just now, and a thread that is no more tells nothing.
+                    space.caller = 0;
+                    continue;
+                };
                 std::mem::swap(&mut again.processes, &mut space.processes);
                 *space = again;
             }
@@ -401,10 +388,11 @@ impl Parts {
         Ok(())
     }
 
-    /// Why memory of the rank cannot be paged any more, told once: it has begun another program since it runs
-    /// in parts, or something else than its threads writes its memory by now.
+    /// Why memory of the rank cannot be paged, or not any more, each told once: it is of a kind that stays,
+    /// of another program that it has begun since it runs in parts, or something else than its threads writes
+    /// its memory by now. To be asked until there is none.
     pub fn unserved(&mut self) -> Option<String> {
-        self.unserved.take()
+        self.unserved.pop_front()
     }
 
     /// For tests: what the kernel seems to answer at some of the calls that place pages, by errno; 0 means

@@ -1,4 +1,4 @@
-//! The thread that serves missing pages, and what it shares with the thread that traces.
+//! How missing pages are served, by the thread that does nothing else (`shared`).
 //!
 //! The order of things. The kernel hands over faults before events, so a fault may be read before the move of
 //! the range it lies in; and events of several threads not in the order in which they happened. But from
@@ -48,8 +48,7 @@ use crate::pager::transfer::pump::{BUFFER, pieces};
 use crate::pager::transfer::table::{Copied, blocks};
 use crate::sys::{Errno, PAGE};
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes brought at most for one fault: as much for adjacent faults, one behind the other.
 pub(super) const WINDOW: u64 = BUFFER as u64;
@@ -58,62 +57,6 @@ const NEW: u64 = 64 << 10;
 
 /// So many faults at most are served at the same time.
 const AT_ONCE: usize = 4;
-
-pub(super) struct Shared {
-    state: Mutex<State>,
-    /// Told when the tracing thread may have something to do.
-    pub news: Condvar,
-}
-
-impl Shared {
-    pub fn new(state: State) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(state), news: Condvar::new() })
-    }
-
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The life of the thread.
-    pub fn serve(&self) {
-        loop {
-            let (mut polls, patience): (Vec<libc::pollfd>, Duration) = {
-                let state = self.lock();
-                if state.stop {
-                    return;
-                }
-                let fds = state.served.iter().flatten().map(|s| s.uffd.0.0);
-                let polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-                let is_settled = state.served.iter().flatten().all(|s| s.told.is_empty());
-                let patience = if state.waiting.is_empty() && is_settled { 20_000 } else { 100 };
-                (polls.collect(), Duration::from_micros(patience))
-            };
-            // SAFETY: as many pollfds as are told. A descriptor closed meanwhile is told as such, or is
-            // another's, of which no more than its number is used.
-            unsafe {
-                let patience = libc::timespec { tv_sec: 0, tv_nsec: patience.as_nanos() as i64 };
-                libc::ppoll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, &patience, std::ptr::null())
-            };
-            let begun = Instant::now();
-            let mut state = self.lock();
-            let before = state.moved.faults;
-            for number in 0..state.served.len() {
-                let fd = state.served[number].as_ref().map(|s| s.uffd.0.0);
-                let is_told = polls.iter().any(|poll| Some(poll.fd) == fd && poll.revents != 0);
-                let is_open = state.served[number].as_ref().is_some_and(|s| !s.told.is_empty());
-                if is_told || is_open || state.waiting.iter().any(|&(n, _)| n == number) {
-                    state.attend(number);
-                }
-            }
-            if state.moved.faults > before {
-                state.moved.serving += begun.elapsed();
-            }
-            if state.is_full() || state.starved || state.failed.is_some() {
-                self.news.notify_one();
-            }
-        }
-    }
-}
 
 /// Pages on their way, and the buffer for them.
 struct Coming {
@@ -144,7 +87,7 @@ enum Outcome {
 
 impl State {
     /// Reads what there is to be told of an address space, and serves who waits.
-    fn attend(&mut self, number: usize) {
+    pub fn attend(&mut self, number: usize) {
         let mut faults: Vec<Fault> = vec![];
         self.waiting.retain(|&(n, fault)| {
             n != number || {

@@ -12,6 +12,7 @@ use super::uffd::{Fault, Interference, NOWHERE, News, Probed, Uffd};
 use crate::pager::other::error::OtherError;
 use crate::pager::other::image::Image;
 use crate::pager::other::proc;
+use crate::pager::other::space::Space;
 use crate::pager::other::writer::{Drop, Tables};
 use crate::pager::transfer::pump::Pump;
 use crate::pager::transfer::slots::Slots;
@@ -19,6 +20,7 @@ use crate::pager::transfer::table::{BLOCK, Table};
 use crate::sys::PAGE;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// So much more than its target a rank may hold for a moment: a part of it, in these bounds.
@@ -34,10 +36,14 @@ const SKIPPED: u64 = 32 << 20;
 pub(super) const FIRST: u64 = 16 << 10;
 /// Blocks of which something was missed that are remembered.
 const LATELY: usize = 64;
+/// After so many copies at the soonest it is looked which address spaces are no more.
+const COPIES: usize = 16;
+/// Pages looked at for one that holds nothing, in a range, where the kernel does not list them.
+const MOST_TRIED: usize = 1 << 12;
 
 /// An address space whose missing pages are served.
 pub(super) struct Served {
-    pub uffd: Uffd,
+    pub uffd: Arc<Uffd>,
     pub table: Table,
     /// The ranges that are registered.
     pub armed: Ranges,
@@ -66,7 +72,7 @@ pub(super) struct Served {
 impl Served {
     pub fn new(uffd: Uffd, pid: i32) -> Self {
         Self {
-            uffd,
+            uffd: Arc::new(uffd),
             table: Table::default(),
             armed: Ranges::default(),
             wiped: Ranges::default(),
@@ -150,6 +156,30 @@ impl Served {
                 true
             }
         }
+    }
+
+    /// A page that holds nothing by what is known, and is not there in a process, which may be that of this
+    /// address space.
+    pub fn nothing_in(&self, space: &Space) -> Option<u64> {
+        let mut found = None;
+        for range in self.armed.iter() {
+            space.each_hole(range, MOST_TRIED, &mut |hole| {
+                let mut at = hole.start;
+                while found.is_none()
+                    && let Some(page) = self.table.first_not_out(&(at..hole.end))
+                {
+                    match self.doubtful.within(&(page..hole.end)).first() {
+                        Some(doubtful) if doubtful.start == page => at = doubtful.end,
+                        _ => found = Some(page),
+                    }
+                }
+                found.is_none()
+            });
+            if found.is_some() {
+                break;
+            }
+        }
+        found
     }
 
     /// What to bring for a fault, of what is out there: twice as much as before where it goes on behind that;
@@ -296,6 +326,9 @@ pub(super) struct State {
     pub moved: PartsMoved,
     pub guard: Guard,
     pub dropping: Dropping,
+    /// Copies that were told of since it was looked which address spaces are no more, and with how many it is
+    /// looked again.
+    copies: (usize, usize),
     /// Faults that could not be served yet.
     pub waiting: Vec<(usize, Fault)>,
     /// The system had no memory for a page.
@@ -325,6 +358,7 @@ impl State {
             moved: PartsMoved::default(),
             guard,
             dropping: Dropping::default(),
+            copies: (0, COPIES),
             waiting: vec![],
             starved: false,
             resident: 0,
@@ -414,6 +448,21 @@ impl State {
             if self.served[number].as_ref().is_some_and(|s| !s.uffd.is_alive()) {
                 self.close(number);
             }
+        }
+        self.copies = (0, self.served.iter().flatten().count().max(COPIES));
+    }
+
+    /// A copy was made. Its number.
+    pub fn add_copy(&mut self, uffd: Uffd) -> usize {
+        self.copies.0 += 1;
+        self.add(Served::unborn(uffd))
+    }
+
+    /// Forgets them when as many copies were made as there are address spaces: nothing tells of the end of
+    /// one that nobody waits in, and each has a descriptor.
+    pub fn close_dead_now_and_then(&mut self) {
+        if self.copies.0 >= self.copies.1 {
+            self.close_dead();
         }
     }
 }

@@ -1,10 +1,15 @@
-//! What cannot leave in parts: what is locked, and what was written to private mappings of files.
+//! What cannot leave in parts: what is locked, what was written to private mappings of files, and what is not
+//! served, as the main thread's stack and what may not be both read and written.
 //!
 //! Dropped, a page of a file is what is in the file by then, and behind an end that has come nearer nothing
 //! can be put back; as anonymous memory it would be zeros, not the file, when the program gives it up. So who
 //! plans with the rank's memory is told how much stays.
 
 use super::Parts;
+use super::ranges::Ranges;
+use crate::pager::other::error::OtherError;
+use crate::pager::other::proc::Vma;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// What cannot leave is looked at again after this time at the soonest.
@@ -19,6 +24,31 @@ pub(super) struct Stays {
     most: u64,
     /// To be looked at again then.
     until: Option<Instant>,
+}
+
+/// What an address space has of its own.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    /// Bytes that cannot leave in any case.
+    fixed: u64,
+    /// Mappings that leave if they are served, and bytes of each.
+    others: Vec<(Range<u64>, u64)>,
+}
+
+impl Own {
+    pub fn add(&mut self, vma: &Vma) {
+        if vma.cannot_leave() {
+            self.fixed += vma.anonymous;
+        } else if vma.is_private() && vma.anonymous > 0 {
+            self.others.push((vma.from..vma.to, vma.anonymous));
+        }
+    }
+
+    /// Bytes that stay, where these ranges are served. A mapping is as a whole, or not at all.
+    pub fn stays(&self, armed: &Ranges) -> u64 {
+        let others = self.others.iter().filter(|(range, _)| armed.within(range).is_empty());
+        self.fixed + others.map(|(_, bytes)| bytes).sum::<u64>()
+    }
 }
 
 impl Stays {
@@ -48,8 +78,9 @@ impl Parts {
             self.told_what_stays = true;
             // What several processes have since a fork counts more than once.
             let up_to = if sum > most { "up to " } else { "" };
-            self.unserved = Some(format!(
-                "{up_to}{} MiB that it has locked, or written to private mappings of files or of /dev/zero, stay in RAM",
+            self.unserved.push_back(format!(
+                "{up_to}{} MiB that it has locked, on the stack of its first thread, where it may not both read \
+                 and write, or written to private mappings of files or of /dev/zero, stay in RAM",
                 sum >> 20
             ));
         }
@@ -63,15 +94,17 @@ impl Parts {
             return;
         }
         let mut found = Stays::default();
-        for (_, space) in &self.spaces {
-            let mut here = 0;
-            // A process that has ended holds nothing.
-            let _ = space.each_vma(&mut |vma| {
-                if vma.cannot_leave() {
-                    here += vma.anonymous;
-                }
-            });
-            found.add(here);
+        for (number, space) in &self.spaces {
+            let mut own = Own::default();
+            if let Err(OtherError::Busy) = space.each_vma(&mut |vma| own.add(&vma)) {
+                // No descriptor is free just now: it stays what it was.
+                self.staying = self.staying.seen(Some(begun));
+                return;
+            }
+            // A process that has ended holds nothing. The other thread has to wait only for this.
+            if let Some(served) = &self.shared.lock().served[*number] {
+                found.add(own.stays(&served.armed));
+            }
         }
         self.staying = found.seen(Some(begun));
     }

@@ -8,7 +8,7 @@ const API: libc::c_ulong = 0xc018_aa3f;
 const REGISTER: libc::c_ulong = 0xc020_aa00;
 const UNREGISTER: libc::c_ulong = 0x8010_aa01;
 const WAKE: libc::c_ulong = 0x8010_aa02;
-const COPY: libc::c_ulong = 0xc028_aa03;
+pub(super) const COPY: libc::c_ulong = 0xc028_aa03;
 const ZEROPAGE: libc::c_ulong = 0xc020_aa04;
 
 const VERSION: u64 = 0xaa;

@@ -91,7 +91,7 @@ fn complete(
 fn mappings(space: &Space) -> Result<Vec<(Range<u64>, Remake)>, OtherError> {
     let (mut any, mut found) = (false, vec![]);
     proc::each_range(space.via(), &mut |vma| any |= vma.is_of_zero_device())
-        .map_err(|e| space.failed("list the mappings of", Errno::from(&e)))?;
+        .map_err(|e| space.not_listed(Errno::from(&e)))?;
     if any {
         // Which takes longer.
         space.each_vma(&mut |vma| found.extend(vma.remake().map(|remake| (vma.from..vma.to, remake))))?;

@@ -12,17 +12,27 @@ pub(in super::super) enum Deed {
 impl Threads {
     /// None at all.
     pub(in super::super) fn none(leader: i32) -> Self {
-        Self { leader, alive: None, list: vec![], own: None }
+        Self { leader, alive: Err(Errno(libc::ESRCH)), list: vec![], own: None }
     }
 
-    /// Tells when the rank's first process has ended.
-    pub(in super::super) fn end(&self) -> Option<&Fd> {
-        self.alive.as_ref()
+    /// Tells when the rank's first process has ended; or why nothing does.
+    pub(in super::super) fn end(&self) -> Result<&Fd, Errno> {
+        self.alive.as_ref().map_err(|&errno| errno)
     }
 
     /// Whether a thread is one of them.
     pub(in super::super) fn has(&self, tid: i32) -> bool {
         self.knows(tid)
+    }
+
+    /// Whether a thread of a process was last seen to run the code of another processor.
+    pub(in super::super) fn is_foreign(&self, process: i32) -> bool {
+        self.list.iter().any(|t| t.tgid == process && t.is_foreign)
+    }
+
+    /// The process of one of the threads.
+    pub(in super::super) fn process_of(&self, tid: i32) -> Option<i32> {
+        self.list.iter().find(|t| t.tid == tid).map(|t| t.tgid)
     }
 
     /// The processes they belong to.
