@@ -11,7 +11,7 @@ use crate::wire;
 use crate::{Error, Result};
 
 /// Version of the frames and of the segment. Both sides must have the same.
-pub const PROTOCOL: u32 = 16;
+pub const PROTOCOL: u32 = 17;
 
 /// Longest frame in bytes.
 pub const FRAME_LIMIT: usize = 64 << 10;
@@ -52,6 +52,11 @@ pub enum FailureKind {
     MemoryLimit,
     /// Something in the runtime itself.
     Runtime,
+}
+
+impl FailureKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::ScratchFull, Self::Scratch, Self::MemoryLimit, Self::Runtime];
 }
 
 /// As [`Frame::Failed`], borrowed: the same bytes, made without allocating (the heap may be on scratch).

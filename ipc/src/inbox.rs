@@ -174,7 +174,7 @@ pub(crate) fn push_marked(
     mark: Option<Mark>,
 ) -> Result<u64> {
     let len: usize = data.iter().map(|piece| piece.len()).sum();
-    let place = if len <= INLINE_BYTES { Place::default() } else { mail.put(segment, data)? };
+    let place = place_for(segment, mail, len, data)?;
     let what = [context, source, tag, note];
     let (index, unpaid) = fill_node(segment, mail, what, len as u64, data, place, mark)?;
     if !segment.is_here(to) {
@@ -200,14 +200,34 @@ pub fn is_ahead(segment: &Segment, bytes: u64) -> bool {
 /// By the gateway: puts a message whose payload lies in the mail already into the inbox of `to`, as [`push`]
 /// does.
 pub fn push_placed(segment: &Segment, mail: &Mail, to: u32, what: [u32; 4], place: Place) -> Result<u64> {
-    let (index, unpaid) = fill_node(segment, mail, what, place.len(), &[], place, None)?;
+    let len = place.len();
+    let (index, unpaid) = if len > INLINE_BYTES as u64 {
+        fill_node(segment, mail, what, len, &[], place, None)?
+    } else {
+        // Of one that is so short everybody takes it that the node has it.
+        let mut bytes = [0; INLINE_BYTES];
+        let bytes = &mut bytes[..len as usize];
+        let read = mail.get(segment, &place, 0, bytes);
+        mail.release(segment, &place);
+        read?;
+        fill_node(segment, mail, what, len, &[bytes], Place::default(), None)?
+    };
     put(segment, &segment.rank(to).inbox, index);
     Ok(unpaid)
 }
 
+/// Where a payload lies that is to be sent: in the mail if it does not fit a node.
+fn place_for(segment: &Segment, mail: &Mail, len: usize, data: &[&[u8]]) -> Result<Place> {
+    if len > INLINE_BYTES {
+        return mail.put(segment, data);
+    }
+    segment.header().pool.count_message(len as u64, false);
+    Ok(Place::default())
+}
+
 /// By a rank: a notice to the gateway.
 pub(crate) fn push_notice(segment: &Segment, mail: &Mail, rank: u32, data: &[u8]) -> Result<u64> {
-    let place = if data.len() <= INLINE_BYTES { Place::default() } else { mail.put(segment, &[data])? };
+    let place = place_for(segment, mail, data.len(), &[data])?;
     let len = data.len() as u64;
     let (index, unpaid) = fill_node(segment, mail, [0, rank, 0, 0], len, &[data], place, None)?;
     put(segment, &segment.header().notices, index);
@@ -262,7 +282,6 @@ fn fill_node(
             unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), payload.add(at), piece.len()) };
             at += piece.len();
         }
-        segment.header().pool.count_message(len, false);
     }
     Ok((index, unpaid))
 }
@@ -404,91 +423,4 @@ fn place_of(segment: &Segment, message: &Arrived) -> Option<Place> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::fs::{MemfdFlags, memfd_create};
-
-    /// Three messages from rank 1 lie in the inbox of rank 0.
-    fn with_three() -> (Segment, Mail) {
-        let segment = Segment::create(2, 1 << 24, 1 << 20, 2).unwrap();
-        let mail = Mail::create(memfd_create("spill", MemfdFlags::CLOEXEC).unwrap()).unwrap();
-        for tag in 0..3 {
-            push(&segment, &mail, 0, 7, 1, (tag, 5), &[b"wh", b"ole"]).unwrap();
-        }
-        (segment, mail)
-    }
-
-    fn is_damaged(segment: &Segment) -> bool {
-        let mut out = vec![];
-        let drained = drain(segment, 0, &mut out);
-        assert!(out.is_empty(), "{out:?}");
-        matches!(drained, Err(Error::Damaged(text)) if text.contains("inbox of rank 0"))
-    }
-
-    /// No word that another process leaves in an inbox makes a rank compute an index from it, or panic: it is
-    /// told.
-    #[test]
-    fn a_damaged_inbox_is_told() {
-        let past = u64::from(MAX_NODES) + 1;
-        // The low halves are 0 (nothing could be taken off it), in range, out of range; a node that was never
-        // used.
-        let words =
-            [1 << 32, 1 << 63, 1 << 32 | 1, past, u64::from(u32::MAX), u64::MAX, 4, u64::from(MAX_NODES)];
-        for word in words {
-            let (segment, _mail) = with_three();
-            segment.rank(0).inbox.store(word, SeqCst);
-            assert!(is_damaged(&segment), "{word:#x} at the top");
-            // The same further down.
-            let (segment, _mail) = with_three();
-            Node::at(&segment, 1).next().store(word, SeqCst);
-            assert!(is_damaged(&segment), "{word:#x} below");
-            assert!(is_empty(&segment, 0));
-        }
-    }
-
-    /// Nor does a list that leads back into itself, or a length that nothing has, take all memory.
-    #[test]
-    fn a_list_without_end_ends() {
-        for to in 1..=3 {
-            let (segment, _mail) = with_three();
-            Node::at(&segment, 0).next().store(to, SeqCst);
-            assert!(is_damaged(&segment), "back to {to}");
-        }
-        let (segment, _mail) = with_three();
-        Node::at(&segment, 2).words[3].store(MOST_BYTES + 1, SeqCst);
-        assert!(is_damaged(&segment));
-    }
-
-    #[test]
-    fn what_is_put_back_is_there_again() {
-        let (segment, mail) = with_three();
-        let mut out = vec![];
-        drain(&segment, 0, &mut out).unwrap();
-        let first = out.remove(0);
-        out.into_iter().for_each(|message| put_back(&segment, &mail, 0, message));
-        free(&segment, &mail, first);
-        let mut left = vec![];
-        drain(&segment, 0, &mut left).unwrap();
-        assert_eq!(left.iter().map(|m| m.tag).collect::<Vec<_>>(), [1, 2]);
-        assert!(is_empty(&segment, 0));
-        let mut bytes = [0; 5];
-        take(&segment, &mail, left.remove(0), &mut bytes).unwrap();
-        assert_eq!(&bytes, b"whole");
-    }
-
-    #[test]
-    fn a_whole_inbox_is_taken_in_order() {
-        let (segment, mail) = with_three();
-        let mut out = vec![];
-        drain(&segment, 0, &mut out).unwrap();
-        assert_eq!(
-            out.iter().map(|m| (m.context, m.source, m.tag, m.note)).collect::<Vec<_>>(),
-            [(7, 1, 0, 5), (7, 1, 1, 5), (7, 1, 2, 5)]
-        );
-        for message in out {
-            let mut bytes = [0; 5];
-            take(&segment, &mail, message, &mut bytes).unwrap();
-            assert_eq!(&bytes, b"whole");
-        }
-    }
-}
+mod tests;

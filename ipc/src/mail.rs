@@ -1,6 +1,7 @@
 //! Large payloads. A payload lies in the *mail* file (a memfd: RAM that counts against the budget) while
-//! there is room for it, else in the *spill* file on scratch. Both are written and read by offset, so that a
-//! payload costs no page tables and no address space; the last reader punches it out.
+//! there is room for it, else in the *spill* file on scratch, with checksums (`mail/spilled.rs`). Both are
+//! written and read by offset, so that a payload costs no page tables and no address space; the last reader
+//! punches it out.
 //!
 //! Offsets only grow (a sparse file does not care), but for pages of the mail file that are used again
 //! (`spares`), and for the spill file, which no file system lets grow for ever (ext4: 16 TiB): it begins
@@ -9,10 +10,12 @@
 //! as long as that. Fresh pages are written by offset all the same, which does not fill them with zeros
 //! first.
 
+mod spilled;
+
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -23,6 +26,10 @@ use crate::error::system;
 use crate::segment::Segment;
 use crate::spares::Range;
 use crate::{Error, Result};
+use spilled::Spilled;
+
+pub use spilled::BLOCK;
+pub(crate) use spilled::Spill;
 
 /// Payloads lie at multiples of this, so that they can be punched out alone.
 const PAGE: u64 = 4096;
@@ -77,43 +84,10 @@ impl Place {
         Self { kind, offset: words[1], len }
     }
 
+    /// Bytes of the pages that it takes: on scratch also those of its checksums.
     fn pages(&self) -> u64 {
-        self.len.div_ceil(PAGE) * PAGE
-    }
-}
-
-/// Where the next payload of the spill file lies, and how many lie there: one word, so that no payload gets
-/// a place between the end of the last one and the new beginning. Lies in the segment's header.
-#[repr(transparent)]
-#[derive(Debug)]
-pub(crate) struct Spill(AtomicU64);
-
-impl Spill {
-    /// Bits for the next page; those above count payloads, of which there are fewer than 2^24 messages and
-    /// what collectives hold.
-    const PAGE_BITS: u32 = 36;
-    /// Where there is nothing left, until the file is empty once more: no call takes such an offset.
-    const NOWHERE: u64 = 1 << 63;
-
-    /// Room for `bytes`, whole pages, more; where.
-    fn begin(&self, bytes: u64) -> u64 {
-        let mut offset = Self::NOWHERE;
-        let _ = self.0.fetch_update(SeqCst, SeqCst, |word| {
-            let first = word & ((1 << Self::PAGE_BITS) - 1);
-            let fits = (first + bytes / PAGE) >> Self::PAGE_BITS == 0;
-            offset = if fits { first * PAGE } else { Self::NOWHERE };
-            Some(word + (1 << Self::PAGE_BITS) + if fits { bytes / PAGE } else { 0 })
-        });
-        offset
-    }
-
-    /// A payload is gone. Where it was the last one the file begins anew.
-    fn end(&self) {
-        let _ = self.0.fetch_update(SeqCst, SeqCst, |word| match word >> Self::PAGE_BITS {
-            0 => None, // told twice, by a process that is broken
-            1 => Some(0),
-            _ => Some(word - (1 << Self::PAGE_BITS)),
-        });
+        let sums = if self.kind == Kind::Scratch { spilled::sums_of(self.len) } else { 0 };
+        self.len.saturating_add(sums).div_ceil(PAGE).saturating_mul(PAGE)
     }
 }
 
@@ -217,7 +191,8 @@ impl Mail {
         place
     }
 
-    /// By the one who reserved it: write some of a payload's bytes, from `offset` on.
+    /// By the one who reserved it: write some of a payload's bytes, from `offset` on. Both this and where
+    /// they end are multiples of [`BLOCK`], but for the payload's end.
     pub fn write(&self, segment: &Segment, place: &Place, offset: u64, pieces: &[&[u8]]) -> Result<()> {
         let len: u64 = pieces.iter().map(|p| p.len() as u64).sum();
         if offset.checked_add(len).is_none_or(|end| end > place.len) {
@@ -233,16 +208,21 @@ impl Mail {
             }
             return Ok(());
         }
-        let spilled = place.kind == Kind::Scratch;
-        let fd = if spilled { &self.scratch } else { &self.ram };
-        write_all(fd, pieces, place.offset + offset).map_err(|errno| match errno {
+        if let Some(spilled) = self.spilled(place) {
+            return spilled.write(offset, pieces);
+        }
+        write_all(&self.ram, pieces, place.offset.saturating_add(offset)).map_err(|errno| match errno {
             Errno::NOSPC | Errno::DQUOT => Error::ScratchFull { bytes: len },
-            errno if spilled => system("write a message to scratch")(errno),
             errno => system("write a message")(errno),
         })
     }
 
-    /// Copy `into.len()` bytes of a payload from `offset` on.
+    fn spilled(&self, place: &Place) -> Option<Spilled<'_>> {
+        let spilled = Spilled { file: &self.scratch, at: place.offset, len: place.len };
+        (place.kind == Kind::Scratch).then_some(spilled)
+    }
+
+    /// Copy `into.len()` bytes of a payload from `offset` on. After an error what is there is not to be used.
     pub fn get(&self, segment: &Segment, place: &Place, offset: u64, into: &mut [u8]) -> Result<()> {
         let end = offset.checked_add(into.len() as u64);
         if end.is_none_or(|end| end > place.len) {
@@ -257,14 +237,15 @@ impl Mail {
             }
             return Ok(());
         }
-        let fd = match place.kind {
-            Kind::Ram | Kind::Again => &self.ram,
-            Kind::Scratch => &self.scratch,
-            Kind::None => return Ok(()),
-        };
-        let mut done = 0;
+        if let Some(spilled) = self.spilled(place) {
+            return spilled.read(offset, into);
+        }
+        if place.kind == Kind::None {
+            return Ok(());
+        }
+        let (begin, mut done) = (place.offset.saturating_add(offset), 0);
         while done < into.len() {
-            match pread(fd, &mut into[done..], place.offset + offset + done as u64) {
+            match pread(&self.ram, &mut into[done..], begin.saturating_add(done as u64)) {
                 Ok(0) => return Err(Error::Damaged("a message is shorter than its header says".into())),
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
@@ -383,36 +364,4 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_spill_file_begins_anew_once_nothing_lies_there() {
-        // No room in RAM: all go to scratch.
-        let segment = Segment::create(2, 1 << 30, 0, 2).unwrap();
-        let mail = Mail::create(memfd_create("spill", MemfdFlags::CLOEXEC).unwrap()).unwrap();
-        let put = |bytes: &[u8]| mail.put(&segment, &[bytes]).unwrap();
-        let (one, two) = (put(&[1; 5000]), put(&[2; 5000]));
-        assert_eq!((one.kind, one.offset, two.offset), (Kind::Scratch, 0, 2 * PAGE));
-        mail.release(&segment, &one);
-        let three = put(&[3; 1]);
-        assert_eq!(three.offset, 4 * PAGE, "not where one lies still");
-        mail.release(&segment, &three);
-        mail.release(&segment, &two);
-        let again = put(&[4; 5000]);
-        let mut read = [0; 5000];
-        mail.get(&segment, &again, 0, &mut read).unwrap();
-        assert_eq!((again.offset, read), (0, [4; 5000]));
-    }
-
-    #[test]
-    fn what_is_told_twice_or_too_long_takes_nobody_s_place() {
-        let spill = Spill(AtomicU64::new(0));
-        spill.end();
-        let most = 1 << (Spill::PAGE_BITS + 12);
-        assert_eq!((spill.begin(PAGE), spill.begin(most)), (0, Spill::NOWHERE));
-        assert_eq!(spill.begin(PAGE), PAGE);
-        (0..3).for_each(|_| spill.end());
-        assert_eq!(spill.begin(PAGE), 0);
-    }
-}
+mod tests;

@@ -104,11 +104,13 @@ extern "C" fn report(kind: u32, bytes: u64, text: *const u8, len: usize) {
     let Some(runtime) = Runtime::of_front() else { return };
     // SAFETY: a text of the front's, lent while this call lasts.
     let text = unsafe { std::slice::from_raw_parts(text, len) };
-    let kind = match kind {
-        0 => FailureKind::ScratchFull,
-        _ => FailureKind::Runtime,
-    };
-    runtime.report(kind, bytes, std::str::from_utf8(text).unwrap_or_default());
+    runtime.report(kind_of(kind), bytes, std::str::from_utf8(text).unwrap_or_default());
+}
+
+/// The kind of a failure, by its number in a table.
+fn kind_of(number: u32) -> FailureKind {
+    let known = FailureKind::ALL.into_iter().find(|kind| *kind as u32 == number);
+    known.unwrap_or(FailureKind::Runtime)
 }
 
 /// Where the program calls, and how often that became another place.
@@ -504,38 +506,13 @@ impl Rank {
     /// know.
     #[must_use]
     pub fn failed(self, error: bdrun_ipc::Error) -> Error {
-        let text = error.to_string();
-        let tell = |kind, bytes| (self.0.table.report)(kind, bytes, text.as_ptr(), text.len());
-        match &error {
-            bdrun_ipc::Error::ScratchFull { bytes } => tell(0, *bytes),
-            bdrun_ipc::Error::Damaged(_) | bdrun_ipc::Error::Version(_) => tell(1, 0),
-            _ => {}
+        if let Some((kind, bytes)) = error.reason() {
+            let text = error.to_string();
+            (self.0.table.report)(kind as u32, bytes, text.as_ptr(), text.len());
         }
         failure_of(error)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn in_vain(patience: &Patience) -> u64 {
-        let begun = monotonic_ns();
-        assert!(!patience.spin(1, &|| false));
-        monotonic_ns() - begun
-    }
-
-    #[test]
-    fn who_slept_too_short_looks_longer_so_often() {
-        let patience = Patience::new();
-        patience.slept(HASTY);
-        assert_eq!(patience.longer.load(Relaxed), 0, "that was worth it");
-        patience.slept(HASTY - 1);
-        for left in (0..LONGER).rev() {
-            assert!(in_vain(&patience) >= HASTY);
-            assert_eq!((patience.longer.load(Relaxed), patience.halved.load(Relaxed)), (left, 0));
-        }
-        in_vain(&patience);
-        assert_eq!(patience.halved.load(Relaxed), 1, "it is as before");
-    }
-}
+mod tests;

@@ -8,7 +8,8 @@ use crate::backend::{Backend, Fold, Parts, Read, check_rank};
 use crate::matching::{Matcher, Selector, Source, Status, Tag, TagSel, Ticket};
 use crate::{Communicator, Error, Result};
 
-/// Run `body` in `size` threads, each a rank; their results in rank order. A panic in one is passed on.
+/// Run `body` in `size` threads, each a rank; their results in rank order. A panic in one is passed on. Who
+/// waits for a rank whose `body` has returned gets an error.
 ///
 /// ```
 /// // To test what four ranks do, without `bdrun`.
@@ -53,6 +54,8 @@ struct State {
     subgroups: Vec<(Vec<usize>, Arc<Group>)>,
     /// A rank panicked: whoever waits for it would wait for ever.
     failed: bool,
+    /// Ranks that will do nothing more here.
+    gone: Vec<bool>,
 }
 
 impl Group {
@@ -66,6 +69,7 @@ impl Group {
             left: 0,
             subgroups: Vec::new(),
             failed: false,
+            gone: vec![false; size],
         };
         Arc::new(Self { state: Mutex::new(state), changed: Condvar::new(), size })
     }
@@ -75,11 +79,23 @@ impl Group {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, guard: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
-        if guard.failed {
-            return Err(Error::Runtime("another rank has panicked".into()));
+    /// Until something has changed; if that is in vain it says why.
+    fn wait<'a>(
+        &self,
+        guard: MutexGuard<'a, State>,
+        in_vain: impl FnOnce(&State) -> Option<String>,
+    ) -> Result<MutexGuard<'a, State>> {
+        guard.check()?;
+        match in_vain(&guard) {
+            Some(why) => Err(Error::Runtime(why)),
+            None => Ok(self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner)),
         }
-        Ok(self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl State {
+    fn check(&self) -> Result<()> {
+        if self.failed { Err(Error::Runtime("another rank has panicked".into())) } else { Ok(()) }
     }
 }
 
@@ -97,14 +113,72 @@ impl Local {
     fn selector(from: Source, tag: TagSel) -> Selector {
         Selector { context: 0, source: from, tag }
     }
+
+    /// Why no message will come from any of these, if none will.
+    fn none_will_come(&self, state: &State, mut from: impl Iterator<Item = Source>) -> Option<String> {
+        // Not from itself, since it waits.
+        let may_send = |rank| rank != self.rank && state.gone.get(rank) == Some(&false);
+        let may_come = |source| match source {
+            Source::Any => (0..self.group.size).any(may_send),
+            Source::Rank(rank) => may_send(rank),
+        };
+        if from.any(may_come) {
+            return None;
+        }
+        Some(match self.group.size {
+            1 => "a rank that is alone waits for a message that nobody sent".into(),
+            _ => format!("rank {} waits for a message that nobody is left to send", self.rank),
+        })
+    }
+
+    /// Comes to a collective and waits for all others; what it came with is taken back if one never will.
+    fn meet(
+        &self,
+        name: &'static str,
+        part: &[&[u8]],
+        fold: Option<&mut Fold<'_>>,
+    ) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.group.lock();
+        // The previous collective is over for this rank, but others may still be reading it.
+        while state.complete {
+            state = self.group.wait(state, |_| None)?;
+        }
+        // What it came with may lie here still.
+        state.check()?;
+        state.parts[self.rank] = Some(part.concat());
+        state.names.push(name);
+        if state.names.len() == self.group.size {
+            let same = state.names.iter().all(|n| *n == state.names[0]);
+            if let (true, Some(fold)) = (same, fold) {
+                let folded = fold(&Deposited { parts: &state.parts, folded: &[] });
+                state.folded = Some(folded);
+            }
+            state.complete = true;
+            self.group.changed.notify_all();
+        }
+        while !state.complete {
+            let missed = |state: &State| {
+                let rank = (0..self.group.size).find(|&r| state.gone[r] && state.parts[r].is_none())?;
+                Some(format!("{name}: rank {rank} has ended without it"))
+            };
+            state = self.group.wait(state, missed).inspect_err(|_| {
+                let mut state = self.group.lock();
+                state.parts[self.rank] = None;
+                if let Some(at) = state.names.iter().position(|other| *other == name) {
+                    state.names.swap_remove(at);
+                }
+            })?;
+        }
+        Ok(state)
+    }
 }
 
 impl Drop for Local {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.group.lock().failed = true;
-            self.group.changed.notify_all();
-        }
+        let mut state = self.group.lock();
+        state.gone[self.rank] = true;
+        state.failed |= std::thread::panicking();
+        self.group.changed.notify_all();
     }
 }
 
@@ -171,12 +245,11 @@ impl Backend for Local {
                     return Ok((i, status));
                 }
             }
-            if self.group.size == 1 {
-                return Err(Error::Runtime(
-                    "a rank that is alone waits for a message that nobody sent".into(),
-                ));
-            }
-            state = self.group.wait(state)?;
+            state = self.group.wait(state, |state| {
+                let inbox = &state.inboxes[self.rank];
+                let waiting = tickets.iter().filter_map(|&ticket| inbox.waiting_for(ticket));
+                self.none_will_come(state, waiting.map(|want| want.source))
+            })?;
         }
     }
 
@@ -202,12 +275,7 @@ impl Backend for Local {
             if found.is_some() || !wait {
                 return Ok(found);
             }
-            if self.group.size == 1 {
-                return Err(Error::Runtime(
-                    "a rank that is alone waits for a message that nobody sent".into(),
-                ));
-            }
-            state = self.group.wait(state)?;
+            state = self.group.wait(state, |state| self.none_will_come(state, std::iter::once(from)))?;
         }
     }
 
@@ -221,25 +289,7 @@ impl Backend for Local {
         if self.in_collective.replace(true) {
             return Err(Error::Runtime(format!("{name} inside another collective")));
         }
-        let mut state = self.group.lock();
-        // The previous collective is over for this rank, but others may still be reading it.
-        while state.complete {
-            state = self.group.wait(state)?;
-        }
-        state.parts[self.rank] = Some(part.concat());
-        state.names.push(name);
-        if state.names.len() == self.group.size {
-            let same = state.names.iter().all(|n| *n == state.names[0]);
-            if let (true, Some(fold)) = (same, fold) {
-                let folded = fold(&Deposited { parts: &state.parts, folded: &[] });
-                state.folded = Some(folded);
-            }
-            state.complete = true;
-            self.group.changed.notify_all();
-        }
-        while !state.complete {
-            state = self.group.wait(state)?;
-        }
+        let mut state = self.meet(name, part, fold).inspect_err(|_| self.in_collective.set(false))?;
         let other = state.names.iter().find(|n| **n != name);
         let result = match (other, &state.folded) {
             (Some(theirs), _) => {
@@ -277,5 +327,75 @@ impl Backend for Local {
             (Some(group), Some(rank)) => Some(Box::new(Self::new(group, rank))),
             _ => None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What ranks give back; who waits for ever fails the test, and not only stops it.
+    fn within_a_minute<R: Send + 'static>(
+        size: usize,
+        body: impl Fn(Communicator) -> R + Send + Sync + 'static,
+    ) -> Vec<R> {
+        let (done, all) = channel();
+        std::thread::spawn(move || done.send(run(size, body)));
+        all.recv_timeout(Duration::from_secs(60)).expect("no rank waits for ever")
+    }
+
+    fn is_told(result: &Result<()>, words: &str) {
+        let said = result.as_ref().expect_err("in vain").to_string();
+        assert!(said.contains(words), "{said}");
+    }
+
+    #[test]
+    fn who_waits_for_a_rank_that_has_ended_is_told() {
+        let ends = || Err(Error::Runtime("ends early".into()));
+        let all = within_a_minute(2, move |c| if c.rank() == 0 { ends() } else { c.barrier() });
+        is_told(&all[0], "ends early");
+        is_told(&all[1], "barrier: rank 0 has ended without it");
+        // Twice, and by several: what they came with is none of the next one's.
+        let all = within_a_minute(3, |c| match c.rank() {
+            0 => Ok(()),
+            _ => c.barrier().or_else(|_| c.allreduce(&[1], |a, b| a + b).map(drop)),
+        });
+        for result in &all[1..] {
+            is_told(result, "allreduce: rank 0 has ended without it");
+        }
+        // For a message, whoever it may be from.
+        let from = [Source::Rank(0), Source::Any];
+        for (from, probes) in from.into_iter().flat_map(|from| [(from, false), (from, true)]) {
+            let all = within_a_minute(2, move |c| match (c.rank(), probes) {
+                (0, _) => Ok(()),
+                (_, false) => c.recv::<u8>(from, 7).map(drop),
+                (_, true) => c.probe(from, 7).map(drop),
+            });
+            is_told(&all[1], "rank 1 waits for a message that nobody is left to send");
+        }
+        // In a communicator of some.
+        let all = within_a_minute(3, |c| {
+            let own = c.split(Some(u32::from(c.rank() > 0)), 0)?.expect("it is in one");
+            if c.rank() == 2 { own.barrier() } else { Ok(()) }
+        });
+        is_told(&all[2], "barrier: rank 0 has ended without it");
+    }
+
+    #[test]
+    fn what_a_rank_did_before_it_ended_counts() {
+        let all = within_a_minute(3, |c| -> Result<u64> {
+            let next = (c.rank() + 1) % 3;
+            c.send(next, 7, &[c.rank() as u64])?;
+            if c.rank() < 2 {
+                return Ok(0);
+            }
+            // The others may have ended by now, and one of them has sent nothing more.
+            assert!(c.recv::<u64>(0, 7).is_err());
+            Ok(c.recv::<u64>(Source::Any, 7)?.0[0])
+        });
+        assert_eq!(all.into_iter().map(Result::unwrap).collect::<Vec<u64>>(), [0, 0, 1]);
     }
 }

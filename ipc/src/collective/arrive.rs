@@ -140,15 +140,15 @@ impl Comm {
     }
 
     /// By the gateway: what a member here has come with; nothing if the collective is over, and so nobody
-    /// wants it any more.
-    pub fn see(self, segment: &Segment, mail: &Mail, number: u64, rank: u32) -> Seen {
+    /// wants it any more. An error if it cannot be read while somebody may.
+    pub fn see(self, segment: &Segment, mail: &Mail, number: u64, rank: u32) -> Result<Seen> {
         let is_now = || {
             let is_its = self.phase(segment, number).number.load(SeqCst) == number;
             // It may have found the phase taken when it came to the next collective there.
             is_its && self.seat(segment, number, rank).here.load(SeqCst) >= has_come(number)
         };
         if !is_now() {
-            return Seen::default();
+            return Ok(Seen::default());
         }
         let phase = self.phase(segment, number);
         let names = [phase.name.load(SeqCst), phase.other_name.load(SeqCst)];
@@ -156,7 +156,10 @@ impl Comm {
         let mut head = vec![0; if len <= 2 * HEAD { len } else { HEAD }];
         let read = self.part(segment, mail, number, rank, 0, &mut head);
         // What was freed meanwhile may have been read amiss.
-        if read.is_ok() && is_now() { Seen { names, len: len as u64, head } } else { Seen::default() }
+        if !is_now() {
+            return Ok(Seen::default());
+        }
+        read.map(|()| Seen { names, len: len as u64, head })
     }
 
     /// Are these bytes of a part on this node?
@@ -235,5 +238,43 @@ impl Comm {
         let phase = self.phase(segment, number);
         let other = phase.other_name.load(SeqCst);
         (other != 0).then(|| (phase.name.load(SeqCst), other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+    use crate::spread::Spread;
+
+    /// Told to other nodes as an empty one it would be lost, and nobody would know.
+    #[test]
+    fn a_part_that_cannot_be_read_is_no_empty_one() {
+        let spread = Spread { ranks: 4, nodes: 2, node: 0 };
+        // No room in RAM: all go to scratch, which can be written and not be read.
+        let segment = Segment::create_spread(spread, 1 << 24, 0, 2).unwrap();
+        let spill = memfd_create("spill", MemfdFlags::CLOEXEC).unwrap();
+        let written = format!("/proc/self/fd/{}", spill.as_raw_fd());
+        let written = std::fs::File::options().write(true).open(written).unwrap();
+        let mail = Mail::create(written.into()).unwrap();
+        let world = Comm::WORLD;
+        let come = |rank, part: &[u8]| {
+            let part = &[part][..];
+            let coming =
+                Coming { number: 0, rank, name: 7, awaits: None, awaited_by: &[], combines: false, part };
+            world.arrive(&segment, &mail, &coming, &mut |_| ()).unwrap();
+        };
+        come(0, &[5; 100]);
+        come(1, &[6; 10]);
+        let seen = world.see(&segment, &mail, 0, 0);
+        assert!(matches!(seen, Err(Error::Scratch { .. })), "{seen:?}");
+        let short = world.see(&segment, &mail, 0, 1).unwrap();
+        assert_eq!((short.len, &short.head[..]), (10, &[6; 10][..]));
+        // Nobody wants what is of a collective that is over.
+        world.phase(&segment, 0).number.store(8, SeqCst);
+        assert_eq!(world.see(&segment, &mail, 0, 0).unwrap().len, 0);
     }
 }

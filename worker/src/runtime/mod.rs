@@ -300,7 +300,7 @@ impl Runtime {
     /// The phase goes on, but says nothing any more about the place where it began, if the program has passed
     /// too many others.
     fn end_phase_if(&self, passed: impl Fn(u64) -> bool) {
-        if passed(site::changes() - self.phase_changes.load(SeqCst)) {
+        if passed(changes_since(self.phase_changes.load(SeqCst), site::changes())) {
             pager::continue_phase();
         }
     }
@@ -545,14 +545,8 @@ impl Runtime {
 
     /// Turn an error of the layer below into ours, and tell the master if it has an exit code of its own.
     pub fn failed(&self, error: bdrun_ipc::Error) -> Error {
-        match &error {
-            bdrun_ipc::Error::ScratchFull { bytes } => {
-                self.report(FailureKind::ScratchFull, *bytes, &error.to_string());
-            }
-            bdrun_ipc::Error::Damaged(_) | bdrun_ipc::Error::Version(_) => {
-                self.report(FailureKind::Runtime, 0, &error.to_string());
-            }
-            _ => {}
+        if let Some((kind, bytes)) = error.reason() {
+            self.report(kind, bytes, &error.to_string());
         }
         failure_of(error)
     }
@@ -581,6 +575,13 @@ impl Drop for Turn<'_> {
             self.0.owner.store(0, SeqCst);
         }
     }
+}
+
+/// How many places the program has passed since there were `then`. Of several threads each says for itself
+/// how many there were, and not all at once: what says that there are fewer now knows nothing of the places
+/// between.
+fn changes_since(then: u64, now: u64) -> u64 {
+    u64::try_from(now.wrapping_sub(then).cast_signed()).unwrap_or(u64::MAX)
 }
 
 fn thread() -> i32 {

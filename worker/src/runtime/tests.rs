@@ -1,12 +1,14 @@
 //! What a rank does with its account and with what the pager refuses, without a master.
 
 use std::cell::Cell;
+use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use bdrun_ipc::inbox;
 use bdrun_ipc::segment::EvictFailure;
 use bdrun_ipc::state::Pager;
 use sbmalloc::SbVec;
@@ -35,7 +37,10 @@ fn tempfile() -> OwnedFd {
 
 /// The first rank of a job, in the calling thread; its account is not that of this process.
 pub(crate) fn runtime() -> &'static Runtime {
-    let Handed { segment, mail, control, rank } = handed(2);
+    runtime_of(handed(2))
+}
+
+fn runtime_of(Handed { segment, mail, control, rank }: Handed) -> &'static Runtime {
     let this = Runtime {
         segment,
         mail,
@@ -271,4 +276,44 @@ fn what_was_given_back_meanwhile_is_paid_for_once_more() {
     runtime.give_reserve_back();
     assert_eq!((block.granted.load(SeqCst), free(runtime)), (0, BUDGET - 80));
     assert_eq!(block.prepaid.load(SeqCst), 0);
+}
+
+/// Threads say where they are each for itself: an earlier number may come last.
+#[test]
+fn a_place_from_which_another_thread_has_gone_on_is_passed() {
+    assert_eq!(
+        [(6, 6), (6, 8), (6, 5), (0, u64::MAX)].map(|(then, now)| changes_since(then, now)),
+        [0, 2, u64::MAX, u64::MAX]
+    );
+    let _alone = pager_alone();
+    let runtime = runtime();
+    runtime.phase_changes.store(6, SeqCst);
+    site::set(1, 5);
+    runtime.end_phase_if(|changes| changes > 1);
+}
+
+/// The master is told, so that the job ends with the code of that, and the rank is.
+#[test]
+fn a_message_that_cannot_be_read_from_scratch_is_a_failure_of_scratch() {
+    // No room in RAM: it lies on scratch, which can be written and not be read.
+    let segment = Segment::create(2, BUDGET, 0, 1).expect("a segment");
+    let spill = tempfile();
+    let path = format!("/proc/self/fd/{}", spill.as_raw_fd());
+    let write_only = File::options().write(true).open(path).expect("opened once more");
+    let (control, master) = UnixStream::pair().expect("a socket");
+    let mail = Mail::create(write_only.into()).expect("mail");
+    let runtime = runtime_of(Handed { segment, mail, control: control.into(), rank: 0 });
+    let (segment, mail) = (&runtime.segment, &runtime.mail);
+    let _ = inbox::push(segment, mail, 0, 7, 1, (0, 0), &[&[5; 1000]]).expect("written");
+    let mut arrived = vec![];
+    inbox::drain(segment, 0, &mut arrived).expect("there");
+    let error = inbox::take(segment, mail, arrived.remove(0), &mut [0; 1000]).expect_err("not readable");
+    let said = runtime.failed(error).to_string();
+    assert!(said.contains("cannot read a message from scratch in /"), "{said}");
+    match control::recv_frame(master.as_fd()).expect("a frame") {
+        Some(Frame::Failed { kind: FailureKind::Scratch, bytes: 0, text }) => {
+            assert!(said.ends_with(&text) && text.contains("Bad file descriptor"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
 }

@@ -112,7 +112,7 @@ impl<T: Transport> Gateway<T> {
         let at = Comm::at(&self.segment, comm).map_err(damaged)?;
         let (mut entries, mut bytes) = (vec![], vec![]);
         for (member, awaited_by) in members {
-            let seen = at.see(&self.segment, &self.mail, number, member);
+            let seen = at.see(&self.segment, &self.mail, number, member).map_err(damaged)?;
             let head = seen.head.len() as u32;
             entries.push(Entry { member, names: seen.names, len: seen.len, head, awaited_by });
             bytes.extend(seen.head);

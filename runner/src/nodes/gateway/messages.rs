@@ -6,7 +6,7 @@
 //! before it: that waits, as messages of a node are delivered in order.
 
 use bdrun_ipc::inbox::{self, Arrived};
-use bdrun_ipc::mail::Place;
+use bdrun_ipc::mail::{BLOCK, Place};
 use bdrun_ipc::segment::Waiting;
 
 use super::{Gateway, damaged, no_room};
@@ -17,6 +17,9 @@ use crate::nodes::transport::{Body, Result, Transport, TransportError};
 pub const WINDOW: u64 = 4 << 20;
 /// Bytes of a message that are sent at a time.
 const PIECE: u64 = 512 << 10;
+// One is cut between two blocks only: that is how the other node may write it to scratch. So what fits a node
+// of an inbox goes whole.
+const _: () = assert!(PIECE.is_multiple_of(BLOCK) && inbox::INLINE_BYTES as u64 <= BLOCK);
 /// What a message takes beside its bytes.
 const HEADER: u64 = 256;
 /// So long a piece goes beside its frame.
@@ -93,7 +96,11 @@ impl<T: Transport> Gateway<T> {
             if peer.credit <= cost {
                 break;
             }
-            let now = (len - offset).min(PIECE).min(peer.credit - cost);
+            let mut now = (len - offset).min(PIECE).min(peer.credit - cost);
+            if now < len - offset {
+                now = now / BLOCK * BLOCK;
+            }
+            // There will be room: what was delivered there and not told is less than the window.
             if now == 0 && len > offset {
                 break;
             }
@@ -273,6 +280,116 @@ impl<T: Transport> Gateway<T> {
         let is_urgent = note != 0 && matches!(waiting, Waiting::Message { .. } | Waiting::Collective { .. });
         if is_urgent || inbox::concerns(waiting, context, source, tag) {
             self.wake(to);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bdrun_ipc::mail::Mail;
+    use bdrun_ipc::segment::Segment;
+    use bdrun_ipc::spread::Spread;
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
+    use super::*;
+    use crate::nodes::transport::Came;
+    use crate::nodes::transport::threads::{Threads, connected};
+
+    /// That of this node of two, each with one rank, and what carries its frames. There is so much room for
+    /// messages in RAM.
+    fn gateway(transport: Threads, node: u32, mail_limit: u64) -> Gateway<Threads> {
+        let spread = Spread { ranks: 2, nodes: 2, node };
+        let segment = Arc::new(Segment::create_spread(spread, 64 << 20, mail_limit, 2).unwrap());
+        let mail = Mail::create(memfd_create(c"spill", MFdFlags::MFD_CLOEXEC).unwrap()).unwrap();
+        Gateway::new(transport, spread, (segment, mail), Arc::default(), Box::new(|_| ()))
+    }
+
+    /// What has come of node 0: offset and bytes of each piece, of what length.
+    fn pieces(other: &mut Threads) -> Vec<(u64, u64, Vec<u8>)> {
+        let mut all = vec![];
+        let mut take = |_, came| {
+            let Came::Frame(frame) = came else { panic!("nothing was expected") };
+            let (Frame::Message { offset, len, body: 0, .. }, bytes) = Frame::decode(&frame).unwrap() else {
+                panic!("no piece")
+            };
+            all.push((offset, len, bytes.to_vec()));
+        };
+        other.receive(&mut take).unwrap();
+        all
+    }
+
+    #[test]
+    fn a_message_is_cut_between_blocks_only() {
+        let [one, mut other]: [Threads; 2] = connected(2).try_into().ok().unwrap();
+        let mut gateway = gateway(one, 0, 1 << 20);
+        let data: Vec<u8> = (0..BLOCK + 1000).map(|at| at as u8).collect();
+        let (short, block) = (inbox::INLINE_BYTES as u64, BLOCK + 1000);
+        // Bytes of the message, of room for it, and of what goes of it.
+        for (len, room, goes) in [
+            (short, HEADER + 1, None),
+            (short, HEADER + short - 1, None),
+            (short, HEADER + short, Some(short)),
+            (block, HEADER + BLOCK - 1, None),
+            (block, HEADER + block - 1, Some(BLOCK)),
+            (block, HEADER + block, Some(block)),
+        ] {
+            let data = &data[..len as usize];
+            inbox::push(&gateway.segment, &gateway.mail, 1, 3, 0, (0, 0), &[data]).unwrap();
+            gateway.segment.wake(0, 1);
+            gateway.peers[1].credit = room;
+            assert!(gateway.collect().unwrap());
+            assert_eq!(gateway.flush(1).unwrap(), goes.is_some(), "{len} bytes and room for {room}");
+            let first = pieces(&mut other);
+            assert_eq!(first.iter().map(|piece| piece.2.len() as u64).collect::<Vec<_>>(), goes.as_slice());
+            // The rest, once there is room for it.
+            gateway.peers[1].credit = WINDOW;
+            gateway.flush(1).unwrap();
+            let all = [first, pieces(&mut other)].concat();
+            let mut at = 0;
+            for (offset, of, piece) in all {
+                assert_eq!((offset, of), (at as u64, len));
+                assert!(data[at..].starts_with(&piece));
+                at += piece.len();
+            }
+            assert_eq!(at, data.len());
+        }
+    }
+
+    /// However short it is, and where it lies meanwhile.
+    #[test]
+    fn what_comes_in_pieces_is_delivered_whole() {
+        for mail_limit in [1 << 20, 0] {
+            let [_one, other]: [Threads; 2] = connected(2).try_into().ok().unwrap();
+            let mut gateway = gateway(other, 1, mail_limit);
+            let what = [3, 0, 7, 0];
+            let piece = |len, offset| Piece { to: 1, what, len, offset, body: 0 };
+            let take_one = |gateway: &Gateway<Threads>| {
+                let mut come = vec![];
+                inbox::drain(&gateway.segment, 1, &mut come).unwrap();
+                assert_eq!(come.len(), 1);
+                let mut bytes = vec![0; come[0].len as usize];
+                inbox::take(&gateway.segment, &gateway.mail, come.remove(0), &mut bytes).unwrap();
+                bytes
+            };
+            // What a node of the inbox holds of another message.
+            gateway.deliver(0, piece(200, 0), &[9; 200]).unwrap();
+            assert_eq!(take_one(&gateway), [9; 200]);
+            let long = vec![1; BLOCK as usize];
+            gateway.deliver(0, piece(BLOCK + 9, 0), &long).unwrap();
+            gateway.deliver(0, piece(BLOCK + 9, BLOCK), &[2; 9]).unwrap();
+            assert_eq!(take_one(&gateway), [long, vec![2; 9]].concat());
+            // So short a one no gateway cuts; of one that does it is noticed where it is written to scratch.
+            let cut = gateway.deliver(0, piece(100, 0), &[3; 60]);
+            if mail_limit == 0 {
+                assert!(matches!(cut, Err(TransportError::Broken(_))), "{cut:?}");
+                continue;
+            }
+            gateway.deliver(0, piece(100, 60), &[4; 40]).unwrap();
+            assert_eq!(take_one(&gateway), [vec![3; 60], vec![4; 40]].concat());
+            gateway.mail.give_spares_back(&gateway.segment);
+            assert_eq!(gateway.segment.header().pool.mail(), inbox::HEADER_BLOCK);
         }
     }
 }
