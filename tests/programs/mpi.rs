@@ -256,6 +256,20 @@ fn who_fails_is_named_with_call_and_reason() {
     assert!(outcome.stderr.contains("ranks 0-2 left without MPI_Finalize"), "{outcome:?}");
 }
 
+/// Whatever the ABI calls an error of that number.
+#[test]
+fn an_abort_ends_the_job_with_the_number_that_the_program_gave() {
+    for abi in [STANDARD, MPICH, OPENMPI] {
+        let Some(program) = compile(&abi, None, &[]) else { return };
+        for code in [7, 19, 99] {
+            let outcome = program.job("-np 3", &format!("fail abort {code}")).run();
+            let given = format!("rank 1: MPI_Abort(MPI_COMM_WORLD, {code})");
+            let left = format!("rank 1 failed with exit code {code} while in MPI_Abort");
+            outcome.failed_with(code, &[&given, &left]);
+        }
+    }
+}
+
 /// Only if it is asked for.
 #[test]
 fn what_a_program_has_left_is_said() {

@@ -56,17 +56,28 @@ pub extern "C" fn bdrun_calloc(count: usize, size: usize) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bdrun_realloc(at: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: a block given out here, and the caller's: it is used no more.
+    moved(at, size, |at, size| unsafe { libc::realloc(at, size) })
+}
+
+/// A block that `reallocate` gives instead of one that was given out here.
+fn moved(
+    at: *mut c_void,
+    size: usize,
+    reallocate: impl FnOnce(*mut c_void, usize) -> *mut c_void,
+) -> *mut c_void {
     if at.is_null() {
         return bdrun_malloc(size);
     }
     if !owns(at) {
         return std::ptr::null_mut();
     }
-    let old = at.addr();
-    // SAFETY: a block given out here, and the caller's: it is used no more.
-    let new = unsafe { libc::realloc(at, size) };
-    if heap().is_none() && (!new.is_null() || size == 0) {
-        plain().remove(&old);
+    // Before the block is freed: from then on another thread may be given its address, and makes it known.
+    let old = if heap().is_none() { plain().remove(&at.addr()) } else { None };
+    let new = reallocate(at, size);
+    // It has failed, and the block stays.
+    if let (Some(old), true) = (old, new.is_null() && size > 0) {
+        plain().insert(at.addr(), old);
     }
     known(new, size)
 }
@@ -137,4 +148,32 @@ pub unsafe extern "C" fn bdrun_will_need(at: *const c_void, size: usize) -> c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bdrun_dont_need(at: *const c_void, size: usize) -> c_int {
     said(&"bdrun_dont_need", at, size, || {})
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::{null_mut, without_provenance_mut};
+
+    use super::*;
+
+    /// Another thread is given the address as soon as the block is freed, and its block is not forgotten.
+    #[test]
+    fn an_address_that_is_given_out_again_stays_known() {
+        // Nobody reads or writes there, and no allocator has such addresses.
+        let [old, new] = [0x1000, 0x2000].map(without_provenance_mut::<c_void>);
+        known(old, 8);
+        let given = moved(old, 16, |at, size| {
+            assert_eq!((at, size, owns(at)), (old, 16, false));
+            known(at, 32);
+            new
+        });
+        assert_eq!((given, owns(old), owns(new)), (new, true, true));
+        assert!(owns(old.wrapping_byte_add(31)) && owns(new.wrapping_byte_add(15)));
+        // What is not moved stays as large as it was, until it is freed.
+        assert_eq!(moved(new, 64, |_, _| null_mut()), null_mut());
+        assert!(owns(new.wrapping_byte_add(15)) && !owns(new.wrapping_byte_add(16)));
+        assert_eq!(moved(new, 0, |_, _| null_mut()), null_mut());
+        assert!(!owns(new) && owns(old));
+        assert_eq!(moved(new, 8, |_, _| unreachable!("it is no block")), null_mut());
+    }
 }

@@ -25,11 +25,20 @@ impl Info {
         if value.len() > limits.value {
             return Err(Class::InfoValue);
         }
+        self.put(key, value);
+        Ok(())
+    }
+
+    /// Sets each key of another one. Keys that only this one has stay as they are.
+    pub fn set_all(&mut self, from: &Self) {
+        from.0.iter().for_each(|(key, value)| self.put(key, value));
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) {
         match self.0.iter_mut().find(|(other, _)| other == key) {
             Some((_, old)) => *old = value.into(),
             None => self.0.push((key.into(), value.into())),
         }
-        Ok(())
     }
 
     /// `MPI_Info_get_string` and its like; `None` if there is no such key.
@@ -94,6 +103,22 @@ mod tests {
         assert_eq!((info.nth(1), info.nth(2)), (Some(&b"c"[..]), None));
         assert_eq!(info.delete(b"a", LIMITS), Err(Class::InfoNoKey));
         assert_eq!(info.get(b"a", LIMITS), Ok(None));
+    }
+
+    #[test]
+    fn keys_of_another_one_are_set_and_the_others_stay() {
+        let of = |pairs: &[(&str, &str)]| {
+            let mut info = Info::default();
+            for (key, value) in pairs {
+                info.set(key.as_bytes(), value.as_bytes(), LIMITS).expect("short");
+            }
+            info
+        };
+        let mut info = of(&[("a", "1"), ("b", "2")]);
+        info.set_all(&of(&[("c", "3"), ("b", "4")]));
+        assert_eq!(info, of(&[("a", "1"), ("b", "4"), ("c", "3")]));
+        info.set_all(&Info::default());
+        assert_eq!(info.len(), 3);
     }
 
     #[test]

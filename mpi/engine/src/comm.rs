@@ -181,6 +181,11 @@ impl Communicator {
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// `MPI_Comm_set_info` and its like, of windows and files too: hints that are not among these stay.
+    pub fn set_hints(&self, hints: &Info) {
+        self.with(|state| state.info.set_all(hints));
+    }
+
     /// Who is told of failures.
     pub fn handler(&self) -> Handler {
         self.with(|state| state.handler.clone())

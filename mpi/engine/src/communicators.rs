@@ -378,7 +378,7 @@ impl Communicators for Mpi {
     unsafe fn comm_set_info(&self, comm: Comm, info: Info) -> Answer<()> {
         let comm = self.comm(comm)?;
         let content = self.with_info(info, |content| Ok(content.clone()))?;
-        comm.with(|state| state.info = content);
+        comm.set_hints(&content);
         Ok(())
     }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use bdrun_mpi_core::error::{Class, Code};
+use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::info::Info as Content;
 
 use crate::Mpi;
 use crate::calls::Environment;
 use crate::comm::World;
 use crate::face::Kind;
-use crate::failure::{Answer, Failure, code};
+use crate::failure::{Answer, Failure};
 use crate::handle::{Comm, Errhandler, Group, Info, Session};
 use crate::link::{Alone, EVERYBODY, Link};
 use crate::node::Node;
@@ -109,10 +109,6 @@ impl Mpi {
 
 impl Environment for Mpi {
     unsafe fn abort(&self, comm: Comm, errorcode: i64) -> Answer<()> {
-        let said = match code(errorcode) {
-            Some(Code::Class(class)) => class.name().to_owned(),
-            _ => format!("code {errorcode}"),
-        };
         let on = match comm {
             Comm::WORLD => "MPI_COMM_WORLD".to_owned(),
             _ => self
@@ -122,7 +118,7 @@ impl Environment for Mpi {
         };
         // What a shell sees of it; never success.
         let exit = i32::try_from(errorcode & 0xff).ok().filter(|&exit| exit != 0).unwrap_or(1);
-        self.die(&format!("MPI_Abort({on}, {said})"), exit)
+        self.die(&format!("MPI_Abort({on}, {errorcode})"), exit)
     }
 
     unsafe fn alloc_mem(&self, size: i64, _: Info, at: *mut c_void) -> Answer<()> {

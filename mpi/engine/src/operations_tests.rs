@@ -26,6 +26,8 @@ fn reduce(mpi: &Mpi, from: &mut [u8], to: &mut [u8], count: i64, datatype: Datat
 /// The standard's tables (section 6.9.2), by the names of datatypes.
 const C_INTEGER: &str = "INT LONG SHORT UNSIGNED_SHORT UNSIGNED UNSIGNED_LONG LONG_LONG UNSIGNED_LONG_LONG \
                          SIGNED_CHAR UNSIGNED_CHAR INT8_T INT16_T INT32_T INT64_T UINT8_T UINT16_T UINT32_T UINT64_T";
+/// Not in the tables; libraries have it.
+const LETTER: &str = "CHAR";
 const FORTRAN_INTEGER: &str = "INTEGER INTEGER1 INTEGER2 INTEGER4 INTEGER8 INTEGER16";
 const FLOATING: &str = "FLOAT DOUBLE REAL DOUBLE_PRECISION LONG_DOUBLE REAL2 REAL4 REAL8 REAL16";
 const LOGICAL: &str = "LOGICAL C_BOOL CXX_BOOL LOGICAL1 LOGICAL2 LOGICAL4 LOGICAL8 LOGICAL16";
@@ -39,14 +41,16 @@ const PAIRS: &str =
 
 fn legal(operation: Operation) -> Vec<&'static str> {
     let sets: &[&str] = match operation {
-        Operation::Max | Operation::Min => &[C_INTEGER, FORTRAN_INTEGER, FLOATING, MULTI],
-        Operation::Sum | Operation::Product => &[C_INTEGER, FORTRAN_INTEGER, FLOATING, COMPLEX, MULTI],
+        Operation::Max | Operation::Min => &[C_INTEGER, LETTER, FORTRAN_INTEGER, FLOATING, MULTI],
+        Operation::Sum | Operation::Product => {
+            &[C_INTEGER, LETTER, FORTRAN_INTEGER, FLOATING, COMPLEX, MULTI]
+        }
         // Of Fortran's and all languages' integers the standard says nothing; libraries have it.
         Operation::LogicalAnd | Operation::LogicalOr | Operation::LogicalXor => {
-            &[C_INTEGER, LOGICAL, FORTRAN_INTEGER, MULTI]
+            &[C_INTEGER, LETTER, LOGICAL, FORTRAN_INTEGER, MULTI]
         }
         Operation::BitAnd | Operation::BitOr | Operation::BitXor => {
-            &[C_INTEGER, FORTRAN_INTEGER, BYTE, MULTI]
+            &[C_INTEGER, LETTER, FORTRAN_INTEGER, BYTE, MULTI]
         }
         Operation::MaxLocation | Operation::MinLocation => &[PAIRS],
         Operation::Replace | Operation::Nothing => &[],

@@ -442,6 +442,8 @@ mod tests {
                 "MPI_Group_translate_ranks",
                 "face::group_in(group2)?, IntsOut::meant(ranks2, face::rank_out))?",
             ),
+            // What the job exits with is no error code, whatever the ABI calls one of that number.
+            ("MPI_Abort", "calls().abort(face::comm_in(comm)?, i64::from(errorcode))?"),
             // Their failures are the default file error handler's, which lets the call return.
             ("MPI_File_open", "call(&\"MPI_File_open\", || Object::File(bdrun_mpi::handle::File::NULL), ||"),
             (

@@ -41,9 +41,9 @@ static void stuck(const char *how) {
     }
 }
 
-static void fail(const char *how) {
+static void fail(const char *how, int code) {
     if (is(how, "abort")) {
-        if (rank == 1) MPI_Abort(MPI_COMM_WORLD, 7);
+        if (rank == 1) MPI_Abort(MPI_COMM_WORLD, code);
     } else if (is(how, "error")) {
         if (rank == 1) MPI_Send(&n, 1, MPI_INT, size, 0, MPI_COMM_WORLD);
     } else if (is(how, "leave")) {
@@ -158,7 +158,7 @@ int main(int argc, char **argv) {
     else if (is(argv[1], "work")) work();
     else if (is(argv[1], "insert")) insert(atol(how));
     else if (is(argv[1], "leaks")) leave_behind();
-    else fail(how);
+    else fail(how, argc > 3 ? atoi(argv[3]) : 7);
     MPI_Finalize();
     return 0;
 }

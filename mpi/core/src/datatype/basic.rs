@@ -18,7 +18,7 @@ pub enum Scalar {
     Bool,
     /// A truth value of Fortran.
     Logical(u8),
-    /// A letter: nothing is computed with it.
+    /// A letter, which is a small integer in C.
     Char,
     /// A letter of the platform's wide characters.
     WChar,
@@ -64,6 +64,8 @@ impl Scalar {
 pub enum Class {
     /// Of C, of Fortran, or of several languages: `MPI_AINT` and the like.
     Integer,
+    /// `MPI_CHAR`: a letter to the standard, an integer to C and to libraries.
+    Char,
     /// A real number.
     Float,
     /// A complex one.
@@ -74,7 +76,7 @@ pub enum Class {
     Byte,
     /// A value and an index, for `MPI_MAXLOC` and `MPI_MINLOC`.
     Pair,
-    /// None: letters, and bytes that may be anything.
+    /// None: other letters, and bytes that may be anything.
     Opaque,
 }
 
@@ -115,7 +117,7 @@ macro_rules! basics {
 use Scalar::{Bool, Byte, Char, Complex, Float, Int, Logical, Quad, Uint, WChar};
 
 basics! {
-    Char = "MPI_CHAR", Opaque, Char;
+    Char = "MPI_CHAR", Char, Char;
     SignedChar = "MPI_SIGNED_CHAR", Integer, Int(1);
     UnsignedChar = "MPI_UNSIGNED_CHAR", Integer, Uint(1);
     Byte = "MPI_BYTE", Byte, Byte;

@@ -6,6 +6,8 @@ mod quad;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::c_char;
+
 use crate::datatype::{Basic, Class, Scalar};
 use long_double::LongDouble;
 use number::{Bits, Complex, Half, Number, Ordered, Truth};
@@ -78,9 +80,13 @@ impl Operation {
     }
 
     /// Whether it is defined for such elements. More than the standard's table: logical operations also for
-    /// integers of Fortran, as libraries have it.
+    /// integers of Fortran, and `MPI_CHAR` wherever integers of C are, as libraries have it.
     #[must_use]
     pub const fn is_defined(self, class: Class) -> bool {
+        let class = match class {
+            Class::Char => Class::Integer,
+            other => other,
+        };
         match self {
             Self::Max | Self::Min => matches!(class, Class::Integer | Class::Float),
             Self::Sum | Self::Product => matches!(class, Class::Integer | Class::Float | Class::Complex),
@@ -164,6 +170,8 @@ macro_rules! kernel {
 fn number(operation: Operation, scalar: Scalar) -> Option<Kernel> {
     match scalar {
         Scalar::Int(1) => integer::<i8>(operation),
+        // With a sign or without one, as the platform's C has it.
+        Scalar::Char => integer::<c_char>(operation),
         Scalar::Int(2) => integer::<i16>(operation),
         Scalar::Int(4) => integer::<i32>(operation),
         Scalar::Int(8) => integer::<i64>(operation),

@@ -8,9 +8,12 @@ use crate::datatype::Basic;
 /// Small integers, which every type has exactly.
 fn encode(scalar: Scalar, value: i64) -> Vec<u8> {
     match scalar {
-        Scalar::Int(_) | Scalar::Uint(_) | Scalar::Byte | Scalar::Bool | Scalar::Logical(_) => {
-            i128::from(value).to_le_bytes()[..scalar.size()].to_vec()
-        }
+        Scalar::Int(_)
+        | Scalar::Uint(_)
+        | Scalar::Byte
+        | Scalar::Char
+        | Scalar::Bool
+        | Scalar::Logical(_) => i128::from(value).to_le_bytes()[..scalar.size()].to_vec(),
         Scalar::Float(2) => Half::near(value as f32).0.to_le_bytes().to_vec(),
         Scalar::Float(4) => (value as f32).to_le_bytes().to_vec(),
         Scalar::Float(8) => (value as f64).to_le_bytes().to_vec(),
@@ -159,13 +162,42 @@ proptest! {
 fn each_is_defined_for_what_the_standard_says() {
     let count = |operation: Operation| Basic::ALL.iter().filter(|&&b| operation.kernel(b).is_some()).count();
     let of = |class: Class| Basic::ALL.iter().filter(|basic| basic.class() == class).count();
-    let (integers, floats) = (of(Class::Integer), of(Class::Float));
+    let (integers, floats) = (of(Class::Integer) + of(Class::Char), of(Class::Float));
     assert_eq!(count(Operation::Max), integers + floats);
     assert_eq!(count(Operation::Sum), integers + floats + of(Class::Complex));
     assert_eq!(count(Operation::LogicalXor), integers + of(Class::Logical));
     assert_eq!(count(Operation::BitOr), integers + of(Class::Byte));
     assert_eq!(count(Operation::MinLocation), of(Class::Pair));
     assert_eq!(count(Operation::Replace), Basic::ALL.len());
+}
+
+/// Not by the standard, but programs that were made for libraries count on it.
+#[test]
+fn letters_of_c_are_small_integers() {
+    let same = if c_char::MIN < 0 { Basic::SignedChar } else { Basic::UnsignedChar };
+    let all: Vec<u8> = (0..=255).collect();
+    for operation in Operation::ALL {
+        let Some(expected) = operation.kernel(same) else { continue };
+        let kernel = operation.kernel(Basic::Char).expect("defined");
+        for shift in [0, 1, 100, 200] {
+            let from: Vec<u8> = all.iter().map(|byte| byte.wrapping_mul(3).wrapping_add(shift)).collect();
+            let (mut to, mut wanted) = (all.clone(), all.clone());
+            apply(kernel, &from, &mut to, 256);
+            apply(expected, &from, &mut wanted, 256);
+            assert_eq!(to, wanted, "{operation:?}");
+        }
+    }
+    for (operation, expected) in [
+        (Operation::Sum, [123, 5]),
+        (Operation::LogicalAnd, [1, 0]),
+        (Operation::LogicalOr, [1, 1]),
+        (Operation::LogicalXor, [0, 1]),
+    ] {
+        let mut to = [120, 5];
+        apply(operation.kernel(Basic::Char).expect("defined"), &[3, 0], &mut to, 2);
+        assert_eq!(to, expected, "{operation:?}");
+        assert!(operation.kernel(Basic::Character).is_none(), "{operation:?}: of Fortran's letters none is");
+    }
 }
 
 #[test]

@@ -415,7 +415,7 @@ impl Files for Mpi {
     unsafe fn file_set_info(&self, fh: File, info: Info) -> Answer<()> {
         let open = self.file(fh)?;
         let content = self.with_info(info, |content| Ok(content.clone()))?;
-        open.comm.with(|state| state.info = content);
+        open.comm.set_hints(&content);
         Ok(())
     }
 
@@ -477,9 +477,7 @@ impl Files for Mpi {
             return Err(Class::NotSame.into());
         }
         *open.seen() = Seen { view, etype, filetype, datarep, position: 0 };
-        if info != Info::NULL {
-            open.comm.with(|state| state.info = hints);
-        }
+        open.comm.set_hints(&hints);
         if open.comm.rank == 0 {
             self.set_shared(&open, 0)?;
         }

@@ -28,7 +28,7 @@ fn at<T>(of: &mut [T]) -> Buffer {
     Buffer::At(of.as_mut_ptr().cast())
 }
 
-unsafe fn open(mpi: &Mpi, name: &str) -> File {
+pub(super) unsafe fn open(mpi: &Mpi, name: &str) -> File {
     let name = CString::new(path(name).to_str().expect("a name")).expect("no zeros");
     // SAFETY: the name ends.
     unsafe { mpi.file_open(Comm::WORLD, name.as_ptr(), MODE, Info::NULL) }.expect("it opens")

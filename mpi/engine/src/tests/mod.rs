@@ -5,6 +5,7 @@ mod collectives;
 mod communicators;
 mod failures;
 mod files;
+mod hints;
 mod inter;
 mod messages;
 mod partitioned;

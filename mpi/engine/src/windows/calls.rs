@@ -568,7 +568,7 @@ impl Windows for Mpi {
     unsafe fn win_set_info(&self, win: Win, info: Info) -> Answer<()> {
         let window = self.win(win)?;
         let content = self.with_info(info, |content| Ok(content.clone()))?;
-        window.comm.with(|state| state.info = content);
+        window.comm.set_hints(&content);
         Ok(())
     }
 
