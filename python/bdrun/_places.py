@@ -105,8 +105,10 @@ class Places:
             count = os.preadv(file, [loaded[done : done + (64 << 20)]], at + done)
             if count == 0:
                 return None
-            if value.memory is not None and not keep:
-                self.give_memory(at, (done + count) // PAGE * PAGE)
+            whole = (done + count) // PAGE * PAGE
+            # The last page is given back with the rest of it: of less than a page that is all.
+            if value.memory is not None and not keep and whole > 0:
+                self.give_memory(at, whole)
             done += count
         return loaded
 

@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import traceback
 
 # A file of which workers lock bytes (`_values._Lock`).
@@ -23,49 +24,61 @@ LOCKS = None
 MOST_FILES = 1 << 16
 # Results of up to so many bytes go with the messages, or fewer where there are many.
 SMALL = 16 << 10
+# How often it is looked whether a process has ended of which no descriptor tells, in seconds.
+LOOK = 0.05
 
 
-def send(connection, message, ended=None):
-    """`ended` as for `receive`: what nobody reads any more is not waited for, but a `BrokenPipeError`."""
+def send(connection, message, worker=None):
+    """`worker` as for `receive`: what nobody reads any more is not waited for, but a `BrokenPipeError`."""
     data = pickle.dumps(message, 5)
-    for part in (struct.pack("<Q", len(data)), data):
-        if ended is None:
-            connection.sendall(part)
-            continue
+    parts = (struct.pack("<Q", len(data)), data)
+    if worker is None:
+        return connection.sendall(b"".join(parts))
+    for part in parts:
         left = memoryview(part)
         while left:
             try:
                 left = left[connection.send(left, socket.MSG_DONTWAIT) :]
             except BlockingIOError:
-                ready = select.poll()
-                ready.register(connection, select.POLLOUT)
-                ready.register(ended, select.POLLIN)
-                if any(file != connection.fileno() for file, _ in ready.poll()):
+                if _wait(connection, select.POLLOUT, worker)[1]:
                     raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
 
 
-def receive(connection, ended=None):
-    """The next message, or None at the end. `ended`: a descriptor that is readable when the other side has ended, of which
-    others may have copies of the socket."""
-    head = _exactly(connection, 8, ended)
+def receive(connection, worker=None):
+    """The next message, or None at the end. `worker`: who is at the other side (`graph._Worker`), of whose
+    socket others may have copies when it has ended."""
+    head = _exactly(connection, 8, worker)
     if head is None:
         return None
-    data = _exactly(connection, struct.unpack("<Q", head)[0], ended)
+    data = _exactly(connection, struct.unpack("<Q", head)[0], worker)
     return None if data is None else pickle.loads(data)
 
 
-def _exactly(connection, length, ended):
+def _wait(connection, event, worker):
+    """Waits until a socket is ready, or a worker has ended: whether each is so."""
+    ready = select.poll()
+    ready.register(connection, event)
+    if worker.ended is not None:
+        ready.register(worker.ended, select.POLLIN)
+        found = [file for file, _ in ready.poll()]
+        return connection.fileno() in found, worker.ended in found
+    is_ready = has_ended = False
+    while not is_ready and not has_ended:
+        # Before the socket: what was sent before the end is there then.
+        has_ended = worker.has_ended(0)
+        is_ready = bool(ready.poll(0 if has_ended else LOOK * 1000))
+    return is_ready, has_ended
+
+
+def _exactly(connection, length, worker):
     data = bytearray(length)
     view, at = memoryview(data), 0
     while at < length:
         try:
-            count = connection.recv_into(view[at:], 0, 0 if ended is None else socket.MSG_DONTWAIT)
+            count = connection.recv_into(view[at:], 0, 0 if worker is None else socket.MSG_DONTWAIT)
         except BlockingIOError:
-            ready = select.poll()
-            ready.register(connection, select.POLLIN)
-            ready.register(ended, select.POLLIN)
             # What was sent before the end is read before.
-            if all(file != connection.fileno() for file, _ in ready.poll()):
+            if not _wait(connection, select.POLLIN, worker)[0]:
                 return None
             continue
         except ConnectionResetError:
@@ -226,7 +239,8 @@ class Worker:
         self._arena, self._scratch = setup["arena"], setup["scratch"]
         # Parts of the arena that something still uses, by task; those that a forked child has are used for good.
         self._used, self._forked, self._children = {}, [], False
-        os.register_at_fork(before=self._forks)
+        # Threads that a task has begun may fork while a message is sent; a handler of a signal amid that.
+        self._pid, self._sends = os.getpid(), threading.RLock()
         libc = ctypes.CDLL(None)
         try:
             # Large arrays come from the kernel, and go back to it.
@@ -247,11 +261,23 @@ class Worker:
             dask.config.update(dask.config.config, pickle.loads(setup["config"]))
             dask.config.set(scheduler="synchronous")
 
+    def _send(self, message):
+        with self._sends:
+            send(self._connection, message)
+
     def _forks(self):
+        if os.getpid() != self._pid:
+            return  # a child's own children: it is known of the child, and the socket is not its own
         self._children = True
+        try:
+            # Before there is a child: this process may end before the task is done, and the child goes on.
+            self._send(("forked",))
+        except OSError:
+            pass  # nobody is there any more, or the task has closed what is not its own
 
     def run(self):
-        send(self._connection, ("idle", self._memory.look()[2]))
+        self._send(("idle", self._memory.look()[2]))
+        os.register_at_fork(before=self._forks)
         while True:
             # Which nobody else holds: it may be large.
             self._task(receive(self._connection))
@@ -292,7 +318,7 @@ class Worker:
         except BaseException as error:
             text = traceback.format_exc()
             flush()
-            return send(self._connection, ("failed", self._error(error), text))
+            return self._send(("failed", self._error(error), text))
         finally:
             values = task = inputs = message = None
         flush()
@@ -301,10 +327,10 @@ class Worker:
         took = max(most - before - shared - max(files - shared, 0), now - before, 0)
         if packed.size <= self._small:
             small = bytes(packed.joined())
-            send(self._connection, ("done", packed.size, took, packed.pieces, small))
+            self._send(("done", packed.size, took, packed.pieces, small))
             packed = small = None
         else:
-            send(self._connection, ("done", packed.size, took, packed.pieces, None))
+            self._send(("done", packed.size, took, packed.pieces, None))
             message = receive(self._connection)
             if message is None:
                 _leave()
@@ -312,12 +338,12 @@ class Worker:
             try:
                 packed.write(self._arena if place == "memory" else self._scratch, at)
             except OSError as error:
-                return send(self._connection, ("full", error.errno, error.strerror))
+                return self._send(("full", place, error.errno, error.strerror))
             packed = None
         used = self._release(maps)
         if took > 4 << 20:
             self._trim(0)
-        send(self._connection, ("stored", self._memory.look()[2], used, bool(self._forked)))
+        self._send(("stored", self._memory.look()[2], used, bool(self._forked)))
 
     def _error(self, error):
         """As bytes: the error, or how to make it where it cannot be made of its arguments; or nothing."""

@@ -42,14 +42,18 @@ class _Lock:
         until = None if timeout < 0 else time.monotonic() + timeout
         if not self._thread.acquire(blocking, timeout):
             return False
+        how = fcntl.LOCK_EX | (0 if blocking and until is None else fcntl.LOCK_NB)
         while True:
             try:
-                self._lock(fcntl.LOCK_EX | (0 if blocking and until is None else fcntl.LOCK_NB))
+                self._lock(how)
                 return True
             except OSError as error:
-                # The kernel has no locks that wait for some time only.
-                is_held = error.errno in (errno.EAGAIN, errno.EACCES)
-                if is_held and until is not None and time.monotonic() < until:
+                # The kernel takes it for a deadlock if threads of two processes wait for locks of each
+                # other's, although other threads hold these, which go on.
+                is_held = error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+                # It has no locks that wait for some time only.
+                if is_held and blocking and (until is None or time.monotonic() < until):
+                    how = fcntl.LOCK_EX | fcntl.LOCK_NB
                     time.sleep(0.01)
                     continue
                 self._thread.release()

@@ -37,6 +37,8 @@ _BINARY = {
 MOST = 1 << 62
 _COMPARISONS = {"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}
 _FUNCTIONS = {}
+# Where NumPy has it: before 1.25 there is no `np.exceptions`.
+_AxisError = getattr(np, "exceptions", np).AxisError
 
 
 class Statistics(dict):
@@ -46,7 +48,7 @@ class Statistics(dict):
 def _raised():
     kind, _, text = library().bdrun_error().decode(errors="replace").partition(":")
     kinds = {
-        "AxisError": np.exceptions.AxisError, "ValueError": ValueError, "TypeError": TypeError, "IndexError": IndexError,
+        "AxisError": _AxisError, "ValueError": ValueError, "TypeError": TypeError, "IndexError": IndexError,
         "OverflowError": OverflowError, "NotImplementedError": NotImplementedError, "MemoryError": MemoryError, "OSError": OSError,
         "LinAlgError": np.linalg.LinAlgError,
     }  # fmt: skip
@@ -320,16 +322,18 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def to_npy(self, path, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a file of NumPy: beside it, and put in its place when all is written. `resume`: can be gone on with."""
-        to = {"npy": os.fsdecode(path), "resume": resume}
+        to = {"npy": os.fsdecode(path), "resume": bool(resume)}
         _compute([self], [to], memory, threads, scratch, statistics)
 
     def to_raw(self, path, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a file of elements alone, in C's order and little-endian, likewise."""
-        _compute([self], [{"raw": os.fsdecode(path), "resume": resume}], memory, threads, scratch, statistics)
+        to = {"raw": os.fsdecode(path), "resume": bool(resume)}
+        _compute([self], [to], memory, threads, scratch, statistics)
 
     def to_hdf5(self, path, dataset, chunks=None, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a dataset of a new file of HDF5, likewise. `chunks`: how it is cut there; as its blocks, if that is not said."""
-        to = {"hdf5": os.fsdecode(path), "dataset": dataset, "chunk": None if chunks is None else _lengths(chunks), "resume": resume}
+        chunk = None if chunks is None else _lengths(chunks)
+        to = {"hdf5": os.fsdecode(path), "dataset": dataset, "chunk": chunk, "resume": bool(resume)}
         _compute([self], [to], memory, threads, scratch, statistics)
 
     def to_zarr(
@@ -337,7 +341,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     ):
         """Into an array of Zarr (version 3), likewise. `compression`: None, "gzip" ("gzip:9" of a level) or "zstd";
         then blocks are of whole chunks."""
-        to = {"zarr": os.fsdecode(path), "chunk": None if chunks is None else _lengths(chunks), "compression": compression, "resume": resume}
+        chunk = None if chunks is None else _lengths(chunks)
+        to = {"zarr": os.fsdecode(path), "chunk": chunk, "compression": compression, "resume": bool(resume)}
         _compute([self], [to], memory, threads, scratch, statistics)
 
 
@@ -421,8 +426,9 @@ def _compute(arrays, to, memory, threads, scratch, statistics):
 
     memory = available_memory() if memory is None else parse_bytes(memory)
     scratch = scratch or os.environ.get("BDRUN_SCRATCH", "").split(":")[0] or os.environ.get("TMPDIR") or "/var/tmp"
-    threads = threads or len(os.sched_getaffinity(0))
-    how = {"memory": memory, "threads": threads, "scratch": os.fspath(scratch), "to": to}
+    threads = operator.index(threads or len(os.sched_getaffinity(0)))
+    # What is no text and no number is said before anything is begun.
+    how = json.dumps({"memory": memory, "threads": threads, "scratch": os.fspath(scratch), "to": to}).encode()
     handles = (ctypes.c_void_p * max(len(arrays), 1))(*(array._handle for array in arrays))
     blocks, did = (ctypes.c_void_p * max(len(arrays), 1))(), (ctypes.c_uint64 * 5)()
     computation = library().bdrun_compute_new()
@@ -434,8 +440,10 @@ def _compute(arrays, to, memory, threads, scratch, statistics):
                 return
             state["begun"] = True
         try:
-            if library().bdrun_compute(computation, json.dumps(how).encode(), handles, len(arrays), blocks, did) < 0:
+            if library().bdrun_compute(computation, how, handles, len(arrays), blocks, did) < 0:
                 failed.append(_raised())  # which is this thread's
+        except BaseException as error:
+            failed.append(error)  # it would be taken for done
         finally:
             done.set()
 
@@ -449,6 +457,8 @@ def _compute(arrays, to, memory, threads, scratch, statistics):
             work()
         while not done.wait(0.1):
             pass
+        if failed:
+            raise failed[0]
     except BaseException:
         library().bdrun_compute_cancel(computation)
         # Ctrl-C may come before the thread has begun: then it does not begin any more.
@@ -463,8 +473,6 @@ def _compute(arrays, to, memory, threads, scratch, statistics):
     finally:
         if done.is_set() or state["given up"]:
             library().bdrun_compute_free(computation)
-    if failed:
-        raise failed[0]
     if statistics is not None:
         statistics.update(zip(("most", "written", "read", "again", "tasks"), did))
     return blocks[: len(arrays)]
@@ -538,7 +546,7 @@ def expand_dims(a, axis):
     dimensions = a.ndim + len(axis)
     for at in axis:
         if not -dimensions <= _one(at) < dimensions:
-            raise np.exceptions.AxisError(at, dimensions)
+            raise _AxisError(at, dimensions)
     places = sorted(_one(at) % dimensions for at in axis)
     if len(set(places)) < len(places):
         raise ValueError("repeated axis")

@@ -9,6 +9,7 @@ says what is counted.
 """
 
 import contextlib
+import errno
 import os
 import pickle
 import select
@@ -39,6 +40,8 @@ LOOK = 0.05
 MOST_DRAWN = 20_000
 # Beside the budget: pages of files, and what was not measured.
 SPARE = 8 << 20
+# What writing to a file says that has no room.
+NO_ROOM = (errno.ENOSPC, errno.ENOMEM, errno.EFBIG)
 
 
 NO_SERVER = "the process that makes workers has ended; what it wrote is on standard error"
@@ -64,7 +67,8 @@ def get(dsk, keys, *, memory=None, num_workers=None, scratch=None, callbacks=Non
     statistics: a `Statistics` to be filled. draw: a file for a page with the graph, and what was in memory when.
 
     Raises what a task raises, with its key and traceback as a note; `WorkerDied` if a worker ends twice at one task; `OSError`
-    if scratch is full; `MemoryError` if the budget is less than what Python and its modules take.
+    if scratch is full; `MemoryError` if the budget is less than what Python and its modules take, or the
+    system has no memory left for a result.
     """
     run = _Run(dsk, keys, memory, num_workers, scratch, callbacks, statistics, draw)
     return run.result()
@@ -73,7 +77,7 @@ def get(dsk, keys, *, memory=None, num_workers=None, scratch=None, callbacks=Non
 class _Worker:
     """A process that runs tasks."""
 
-    __slots__ = ("connection", "pid", "ended", "task", "before", "base", "forked", "share", "done")
+    __slots__ = ("connection", "pid", "ended", "began", "task", "before", "base", "forked", "share", "done")
 
     def __init__(self, connection, pid):
         self.connection, self.pid = connection, pid
@@ -81,7 +85,8 @@ class _Worker:
             # Of its socket a child that a task has started may have a copy.
             self.ended = os.pidfd_open(pid)
         except (AttributeError, OSError):
-            self.ended = None
+            self.ended = None  # then it is looked, now and then
+        self.began = None  # seen at the first look
         # `forked`: a child of it may still use what was mapped.
         self.task, self.before, self.base, self.forked = None, 0, 0, False
         self.share, self.done = 0, 0
@@ -89,15 +94,34 @@ class _Worker:
     def has_ended(self, seconds):
         """Waits so long for its end."""
         if self.ended is None:
-            return False
+            until = time.monotonic() + seconds
+            while self._is_there():
+                if time.monotonic() >= until:
+                    return False
+                time.sleep(0.01)
+            return True
         ready = select.poll()
         ready.register(self.ended, select.POLLIN)
         return bool(ready.poll(seconds * 1000))
 
+    def _is_there(self):
+        """Whether it has not ended, where no descriptor tells."""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        except OSError:
+            return True  # this process has no descriptor left, which says nothing of the other
+        # By when it began it is told from another that has its number by now.
+        self.began = self.began or fields[19]
+        return fields[0] != b"Z" and fields[19] == self.began
+
     def kill(self):
         try:
             if self.ended is None:
-                os.kill(self.pid, signal.SIGKILL)
+                if self._is_there():
+                    os.kill(self.pid, signal.SIGKILL)
             else:
                 signal.pidfd_send_signal(self.ended, signal.SIGKILL)
         except ProcessLookupError:
@@ -288,7 +312,7 @@ class _Run:
         return worker
 
     def _receive(self, worker):
-        return _pool.receive(worker.connection, worker.ended)
+        return _pool.receive(worker.connection, worker)
 
     def _loop(self):
         execution, looked = self._execution, time.monotonic()
@@ -303,6 +327,10 @@ class _Run:
                 self._do()
             if time.monotonic() - looked >= LOOK:
                 self._look()
+                # A child of its task may have its socket, so that this does not tell either.
+                for worker in [one for one in self._workers if one.ended is None and one.has_ended(0)]:
+                    self._hear(worker)
+                    self._do()
                 looked = time.monotonic()
             self._do()
         self._statistics.update(execution.counts(), fixed=self._fixed + self._own, memory=self._memory)
@@ -311,7 +339,7 @@ class _Run:
         if self._draw is not None:
             try:
                 execution.draw([str(key) for key in self._tasks.keys], self._draw)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # the latter of the library
                 warnings.warn(f"draw: {error}", stacklevel=2)  # which is no reason to lose the results
         return results
 
@@ -356,7 +384,7 @@ class _Run:
             call(key, self._dsk, self._state)
         worker.task = task
         try:
-            _pool.send(worker.connection, packed, worker.ended)
+            _pool.send(worker.connection, packed, worker)
         except (BrokenPipeError, ConnectionResetError):
             pass  # it is heard that it has ended
 
@@ -397,8 +425,14 @@ class _Run:
             size, took, pieces, small = rest
             self._values[task] = Value(pieces, size, small)
             self._execution.handle(Execution.DONE, task, 0 if small is not None else self._values[task].room(), took)
+        elif what == "forked":
+            # The child may use what is mapped for good, also if the worker ends within the task.
+            worker.forked = True
+            for number in [] if task is None else self._tasks.inputs[task]:
+                self._users.setdefault(number, set()).add(worker.pid)
         elif what == "stored":
-            worker.before, used, worker.forked = rest
+            worker.before, used, forked = rest
+            worker.forked = worker.forked or forked
             worker.task = None
             self._look_at_share(worker)
             for number in [number for number, users in self._users.items() if worker.pid in users and number not in used]:
@@ -410,8 +444,8 @@ class _Run:
                 self._users.setdefault(number, set()).add(worker.pid)
             self._stored(task)
         elif what == "full":
-            number, text = rest
-            raise OSError(number, f"{text}: the result of task {self._tasks.keys[task]!r}", self._places.folder)
+            place, number, text = rest
+            raise self._not_written(number, text, task, place == "memory")
         else:
             error, text = rest
             try:
@@ -426,6 +460,14 @@ class _Run:
             if not isinstance(error, BaseException):
                 error = RuntimeError(text.splitlines()[-1])
             raise _noted(error, f"task {self._tasks.keys[task]!r} failed in a worker:\n{text}")
+
+    def _not_written(self, number, text, task, in_memory):
+        """The error of a result that could not be written, or read: of scratch the directory is named."""
+        text = f"{text}: the result of {self._tasks.keys[task]!r}"
+        if not in_memory:
+            return OSError(number, f"{text}, on scratch", self._places.folder)
+        text += ", in memory"
+        return MemoryError(text) if number in (errno.ENOSPC, errno.ENOMEM) else OSError(number, text)
 
     def _lost(self, worker):
         """A worker has ended: another takes its place, and the task runs again, alone."""
@@ -481,11 +523,11 @@ class _Run:
             try:
                 self._packed.pop(task).write(file, at)
             except OSError as error:
-                raise OSError(error.errno, f"{error.strerror}: {self._tasks.keys[task]!r}", self._places.folder) from None
+                raise self._not_written(error.errno, error.strerror, task, in_memory) from None
             return self._stored(task)
         worker = next(worker for worker in self._workers if worker.task == task)
         try:
-            _pool.send(worker.connection, ("memory" if in_memory else "scratch", at), worker.ended)
+            _pool.send(worker.connection, ("memory" if in_memory else "scratch", at), worker)
         except (BrokenPipeError, ConnectionResetError):
             pass
 
@@ -527,7 +569,9 @@ class _Run:
         while self._moved:
             event, task, error = self._moved.pop(0)
             if error is not None:
-                raise OSError(error.errno, f"{error.strerror}: scratch", self._places.folder)
+                # What is read from scratch is written to memory, and reading fails for other reasons.
+                in_memory = event == Execution.WAS_READ and error.errno in NO_ROOM
+                raise self._not_written(error.errno, error.strerror, task, in_memory)
             self._execution.handle(event, task)
 
     def _forget(self, task):
@@ -626,17 +670,19 @@ def _config(name):
     return dask.config.get(name, None)
 
 
-_locks = None
+_locks = {}
 
 
 def _locks_file():
     """A file of which workers lock bytes: one for all computations of a process, and of what its tasks compute."""
-    global _locks
     if _pool.LOCKS is not None:
         return _pool.LOCKS
-    if _locks is None:
-        _locks = os.memfd_create("bdrun-locks", os.MFD_CLOEXEC)
-    return _locks
+    if "file" not in _locks:
+        made = os.memfd_create("bdrun-locks", os.MFD_CLOEXEC)
+        # Of two threads' first computations one comes first; the other takes that one's.
+        if _locks.setdefault("file", made) != made:
+            os.close(made)
+    return _locks["file"]
 
 
 def _mib(count):

@@ -44,6 +44,9 @@ pub unsafe extern "C" fn bdrun_copy(from: i32, from_offset: u64, to: i32, to_off
 /// negative.
 #[unsafe(no_mangle)]
 pub extern "C" fn bdrun_punch(file: i32, offset: u64, len: u64) -> i32 {
+    if len == 0 {
+        return 0; // the kernel refuses that
+    }
     let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: it takes numbers alone.
     let done = unsafe { libc::fallocate(file, how, offset as libc::off_t, len as libc::off_t) };

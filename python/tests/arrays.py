@@ -233,12 +233,16 @@ def edges():
             continue
         raise AssertionError(kind)
     with tempfile.TemporaryDirectory() as folder:
-        for shape in ((2**61 + 1,), (2**40, 2**40)):
+        for shape in ((2**61 + 1,), (2**40, 2**40), (0, 2**60), (2**40, 2**40, 0)):
             try:
                 ba.zeros(shape)
                 raise AssertionError(shape)
             except MemoryError:
                 pass
+        # Of nothing there is one block, however long other axes are; in a file too.
+        np.save(f"{folder}/nothing.npy", np.zeros((0, 2**50)))
+        for nothing in ba.zeros((0, 2**50)), ba.from_npy(f"{folder}/nothing.npy"), ba.asarray(np.zeros((0, 2**50))):
+            assert nothing.rechunk((1, 1)).compute().shape == (0, 2**50) and nothing.T.chunks == ((2**50,), (0,))
         try:
             x.rechunk(1)[:: -1].reshape(1, 10).astype("f4") + ba.zeros((2**40, 10)).rechunk((1, 10))
             raise AssertionError("so many blocks")
@@ -270,6 +274,68 @@ def at_exit():
     """Results are there as long as they are used, at the end of the program too."""
     ran = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True)
     assert ran.returncode == 0 and ran.stdout.startswith("1000000.0"), (ran.returncode, ran.stdout, ran.stderr)
+
+
+def arguments():
+    """Numbers of NumPy's are numbers; what is refused is said, and not done as if it were written."""
+    five = ba.ones(5)
+    with tempfile.TemporaryDirectory() as folder:
+        five.to_npy(f"{folder}/five.npy", threads=np.int64(1), resume=np.True_)
+        assert np.load(f"{folder}/five.npy").tolist() == [1] * 5
+        for wrong in [
+            lambda: five.to_hdf5(f"{folder}/five.h5", b"C"),
+            lambda: five.to_hdf5(f"{folder}/five.h5", dataset=b"C"),
+            lambda: five.to_zarr(f"{folder}/five.zarr", compression=b"zstd"),
+            lambda: five.compute(scratch=b"/tmp"),
+            lambda: five.compute(threads=1.5),
+        ]:
+            try:
+                wrong()
+            except TypeError:
+                continue
+            raise AssertionError("it was taken")
+        assert os.listdir(folder) == ["five.npy"]
+
+    def fail():
+        raise ZeroDivisionError("on the thread that computes")
+
+    ba._raised = fail
+    try:
+        five.compute(memory="1M")
+    except ZeroDivisionError:
+        pass
+    else:
+        raise AssertionError("it was lost")
+
+
+OLD = """
+import numpy as np
+np.AxisError, others = np.exceptions.AxisError, np.__getattr__
+def old(name):
+    if name == "exceptions":
+        raise AttributeError(name)
+    return others(name)
+np.__getattr__ = old
+np.__dict__.pop("exceptions")
+import bdrun.array as ba
+for wrong in lambda: ba.ones(3).sum(axis=5), lambda: np.expand_dims(ba.ones(3), (7,)):
+    try:
+        wrong()
+        raise SystemExit("there is no such axis")
+    except np.AxisError:
+        pass
+try:
+    ba.ones(3).compute(memory="1M")
+    raise SystemExit("one MiB is enough")
+except MemoryError:
+    print("right")
+"""
+
+
+def old_numpy():
+    """Before 1.25 errors were elsewhere."""
+    ran = subprocess.run([sys.executable, "-c", OLD], capture_output=True, text=True)
+    assert ran.returncode == 0 and ran.stdout == "right\n", (ran.returncode, ran.stdout, ran.stderr)
 
 
 LONG = """

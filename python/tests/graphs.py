@@ -1,5 +1,6 @@
 """What `bdrun.get` does with Dask's graphs; `python.rs` runs each function whose name is given."""
 
+import errno
 import os
 import pickle
 import signal
@@ -207,6 +208,139 @@ def small():
     assert found == 90_000_000 and statistics["written"] > 10 << 20, statistics
     with open("/proc/self/statm") as file:
         assert int(file.read().split()[1]) * 4096 - before < 24 << 20
+
+
+def pages():
+    """A result of less than a page, which goes with no message where there are many tasks."""
+    from bdrun import _library
+    from bdrun._places import Places, Value
+
+    places = Places(SCRATCH)
+    value, want = Value([2000], 2000, None), bytes(range(250)) * 8
+    places.take_memory(value)
+    os.pwrite(places.memory, want, value.memory)
+    assert bytes(places.load(value, keep=False)) == want
+    _library.punch(places.memory, value.memory, 0)
+    places.close()
+    dsk = {("a", at): (abs, -at) for at in range(5000)}
+    dsk["all"] = (lambda numbers: bytes(2000) if sum(numbers) else b"", list(dsk))
+    memory = fixed() + (24 << 20)
+    assert memory // (64 * len(dsk)) < 2000, "it would go with a message"
+    assert bdrun.get(dsk, "all", memory=memory, num_workers=2, scratch=SCRATCH) == bytes(2000)
+
+
+def no_descriptors():
+    """Where no descriptor tells of the end of workers they are waited for all the same, and missed."""
+
+    def refuse(*_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    os.pidfd_open = refuse
+    leaving()
+    closed()
+    with tempfile.TemporaryDirectory() as folder:
+
+        def leave():
+            if os.path.exists(f"{folder}/child"):
+                return 7
+            child = os.fork()
+            if child > 0:
+                with open(f"{folder}/child", "w") as file:
+                    file.write(str(child))
+                os._exit(1)
+            # As long as it is there it has the worker's socket.
+            end = time.monotonic() + 300
+            while os.path.exists(folder) and time.monotonic() < end:
+                time.sleep(0.01)
+            os._exit(0)
+
+        assert get(dask.delayed(leave)(), "2G")[0] == 7
+        with open(f"{folder}/child") as file:
+            child = file.read()
+        assert child in [pid for pid, _, _ in processes()], "the worker's end was heard by its child's"
+
+
+def forked():
+    """A child sees what its task was given, although the worker has ended in that task."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def leave(block):
+            if os.path.exists(f"{folder}/tried"):
+                return 1
+            open(f"{folder}/tried", "w").close()
+            if os.fork() > 0:
+                os._exit(1)
+            try:
+                end = time.monotonic() + 300
+                while not os.path.exists(f"{folder}/released") and time.monotonic() < end:
+                    time.sleep(0.01)
+                with open(f"{folder}/child", "w") as file:
+                    file.write(str(block.sum()))
+                os.rename(f"{folder}/child", f"{folder}/said")
+            finally:
+                os._exit(0)
+
+        def release(one, _):
+            open(f"{folder}/released", "w").close()
+            return one
+
+        # Two use it, so that it is a result of its own; when both are done it is given back.
+        block = dask.delayed(np.ones)(1 << 18)
+        value = dask.delayed(release)(dask.delayed(leave)(block), dask.delayed(np.sum)(block))
+        assert get(value, "2G")[0] == 1
+        end = time.monotonic() + 300
+        while not os.path.exists(f"{folder}/said"):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        with open(f"{folder}/said") as file:
+            assert float(file.read()) == 1 << 18
+
+
+def memory_full():
+    """Memory without room for a result is not called a full scratch."""
+    from bdrun import _library
+
+    write, copy = os.pwrite, _library.copy
+
+    def is_memory(file):
+        return os.readlink(f"/proc/self/fd/{file}").startswith("/memfd:")
+
+    def refuse(file, *what):
+        if is_memory(file):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, *what)
+
+    def refused():
+        os.pwrite = refuse
+        return np.ones(1 << 18)
+
+    def refuse_copy(source, source_at, target, *what):
+        if is_memory(target):
+            raise OSError(number, os.strerror(number))
+        copy(source, source_at, target, *what)
+
+    # By a worker, and by this process.
+    graphs = {"made": {"made": (refused,)}, "sum": {"big": np.ones(1 << 18), "sum": (np.sum, "big")}}
+    for key, dsk in graphs.items():
+        os.pwrite = write if key == "made" else refuse
+        try:
+            bdrun.get(dsk, key, memory="2G", num_workers=2, scratch=SCRATCH)
+        except MemoryError as error:
+            assert SCRATCH not in str(error) and repr(next(iter(dsk))) in str(error), error
+        else:
+            raise AssertionError("there is no room")
+    os.pwrite = write
+    # What cannot be read is what is on scratch.
+    one = da.from_array(np.random.default_rng(1).random((2000, 2000)), chunks=250)
+    value, base = one.T.dot(one) - one.mean(axis=0), fixed()
+    _library.copy = refuse_copy
+    for number, kind in [(errno.ENOSPC, MemoryError), (errno.EFBIG, OSError), (errno.EIO, OSError)]:
+        try:
+            get(value, base + (12 << 20))
+        except kind as error:
+            assert (SCRATCH in str(error)) == (number == errno.EIO), error
+        else:
+            raise AssertionError("what was written was to be read")
 
 
 def memory_of_scratch():
@@ -431,6 +565,49 @@ def locks_of_threads():
             pass
 
 
+def locks_at_once():
+    """Two first computations at the same time have one file of locks."""
+    from bdrun.graph import _locks_file
+
+    create, other = os.memfd_create, []
+
+    def interrupted(*how):
+        if not other:
+            other.append(None)
+            other[0] = _locks_file()
+        return create(*how)
+
+    os.memfd_create = interrupted
+    before = len(os.listdir("/proc/self/fd"))
+    assert _locks_file() == other[0] == _locks_file(), other
+    assert len(os.listdir("/proc/self/fd")) == before + 1, "the other one is closed"
+
+
+def locks_not_dead():
+    """What the kernel takes for a deadlock of processes is a lock that is held."""
+    import fcntl
+
+    from bdrun import _pool, _values
+
+    _pool.LOCKS = os.memfd_create("bdrun-locks")
+    really, asked = _values._Lock._lock, []
+
+    def refuse(lock, how):
+        asked.append(how)
+        if len(asked) == 1:
+            raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK))
+        really(lock, how)
+
+    _values._Lock._lock = refuse
+    lock = _values._Lock("dead")
+    for how in ({}, {"timeout": 300}):
+        asked.clear()
+        assert lock.acquire(**how) and asked[1:] == [fcntl.LOCK_EX | fcntl.LOCK_NB], asked
+        lock.release()
+    asked.clear()
+    assert not lock.acquire(blocking=False) and not lock.locked() and len(asked) == 1
+
+
 def workers():
     """What workers have of their own, and what they leave."""
     import threading
@@ -604,6 +781,7 @@ def profiled():
 def drawn():
     """A page of a run: each task begins and ends, what is released was there."""
     import re
+    import warnings
 
     one = da.from_array(np.random.default_rng(1).random((900, 900)), chunks=150)
     value = one.T.dot(one) - one.mean(axis=0)
@@ -624,6 +802,18 @@ def drawn():
             assert "20001" in str(error) or "20002" in str(error), error
         else:
             raise AssertionError("more than can be drawn")
+
+        def remove(number):
+            os.unlink(f"{folder}/gone/run.html")
+            os.rmdir(f"{folder}/gone")
+            return number
+
+        # Results are not lost with it.
+        os.mkdir(f"{folder}/gone")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            assert get(dask.delayed(remove)(7), "2G", draw=f"{folder}/gone/run.html")[0] == 7
+        assert any("gone/run.html" in str(one.message) for one in said), said
     events = [tuple(map(int, event)) for event in re.findall(r"\[(\d+),(\d),(\d+),(\d+)\],", page)]
     tasks = page.count("<circle")
     begun = [task for _, kind, task, _ in events if kind == 0]

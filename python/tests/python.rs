@@ -80,6 +80,12 @@ fn what_would_look_right_is_right() {
 }
 
 #[test]
+fn what_is_no_argument_is_refused() {
+    run_numpy("arrays.py", &["arguments"]);
+    run_numpy("arrays.py", &["old_numpy"]);
+}
+
+#[test]
 fn results_are_there_at_the_end_of_the_program() {
     run_numpy("arrays.py", &["at_exit"]);
     run_numpy("arrays.py", &["masks"]);
@@ -168,6 +174,16 @@ fn locks_are_those_of_all_threads() {
 }
 
 #[test]
+fn locks_are_in_one_file() {
+    run("locks_at_once");
+}
+
+#[test]
+fn a_lock_that_is_held_is_no_deadlock() {
+    run("locks_not_dead");
+}
+
+#[test]
 fn workers_have_their_own_and_leave_nothing() {
     run("workers");
 }
@@ -210,6 +226,26 @@ fn workers_end_as_python_does() {
 #[test]
 fn many_small_results_are_no_small_matter() {
     run("small");
+}
+
+#[test]
+fn a_result_of_less_than_a_page() {
+    run("pages");
+}
+
+#[test]
+fn workers_are_waited_for_without_a_descriptor() {
+    run("no_descriptors");
+}
+
+#[test]
+fn a_child_keeps_what_a_worker_that_died_was_given() {
+    run("forked");
+}
+
+#[test]
+fn memory_without_room_is_not_scratch() {
+    run("memory_full");
 }
 
 #[test]

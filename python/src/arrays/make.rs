@@ -206,12 +206,11 @@ pub(super) fn make(what: &Value, of: &[Array]) -> Result<Vec<Array>, Raised> {
         "zarr" => read(Arc::new(Zarr::open(Path::new(text(&what["path"])?))?), &what["block"])?,
         "full" => {
             let (value, shape) = (scalar(&what["value"])?, sizes(&what["shape"])?);
-            // Its blocks have a million elements, and there are to be no more of them than can be listed.
-            let elements = shape.iter().try_fold(1_usize, |all, &length| all.checked_mul(length));
-            if elements.is_none_or(|elements| elements > 1 << 48) {
+            let dtype = dtype(text(&what["dtype"])?)?;
+            if !bdrun_array::is_possible(&shape, dtype.size()) {
                 return Err(Raised(format!("MemoryError:an array of shape {shape:?}")));
             }
-            Array::full(&shape, value, dtype(text(&what["dtype"])?)?)
+            Array::full(&shape, value, dtype)
         }
         "astype" => first()?.astype(dtype(text(&what["dtype"])?)?),
         "where" => {
