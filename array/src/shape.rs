@@ -102,6 +102,18 @@ pub(crate) fn count(shape: &[usize]) -> usize {
     shape.iter().fold(1, |count: usize, &length| count.saturating_mul(length))
 }
 
+/// So many elements an array has at most that is read: its blocks have to be listed.
+const MOST: usize = 1 << 48;
+
+/// Whether an array can have this shape, which a file or somebody says, of elements of so many bytes: its
+/// blocks can be listed. Beside an axis without elements others are no longer than NumPy has them, so that
+/// products of lengths are numbers.
+pub fn is_possible(shape: &[usize], size: usize) -> bool {
+    let mut lengths = shape.iter().filter(|&&length| length > 0);
+    let bytes = lengths.try_fold(size, |bytes, &length| bytes.checked_mul(length));
+    bytes.is_some_and(|bytes| bytes <= isize::MAX as usize) && count(shape) <= MOST
+}
+
 impl Region {
     /// How many elements it has.
     pub fn len(&self) -> usize {
@@ -137,12 +149,17 @@ impl Chunks {
         Ok(Self(lengths))
     }
 
-    /// Of one length along each axis, the last ones may be shorter; 0 is the whole axis.
+    /// Of one length along each axis, the last ones may be shorter; 0 is the whole axis. What has no elements
+    /// is one block.
     pub fn regular(shape: &[usize], chunk: &[usize]) -> Self {
+        if shape.contains(&0) {
+            // No limit of elements says how long its other axes are.
+            return Self::whole(shape);
+        }
         let cut = |(&length, &chunk): (&usize, &usize)| {
-            let chunk = if chunk == 0 { length.max(1) } else { chunk };
+            let chunk = if chunk == 0 { length } else { chunk };
             let mut lengths = vec![chunk; length / chunk];
-            if length % chunk > 0 || length == 0 {
+            if length % chunk > 0 {
                 lengths.push(length % chunk);
             }
             lengths
@@ -153,8 +170,11 @@ impl Chunks {
     /// Of at most so many elements each, as near to cubes as can be, each side a multiple of `unit`'s (a
     /// file's chunks).
     pub fn of_at_most(shape: &[usize], elements: usize, unit: &[usize]) -> Self {
+        if shape.contains(&0) {
+            return Self::whole(shape);
+        }
         let mut chunk: Vec<usize> =
-            shape.iter().zip(unit).map(|(&length, &unit)| unit.clamp(1, length.max(1))).collect();
+            shape.iter().zip(unit).map(|(&length, &unit)| unit.clamp(1, length)).collect();
         loop {
             // The shortest side that is not whole grows, if the block still is not too large.
             let candidates = (0..shape.len()).filter(|&axis| chunk[axis] < shape[axis]);
@@ -301,9 +321,9 @@ mod tests {
 
     #[test]
     fn blocks_cover_an_array() {
-        let chunks = Chunks::regular(&[5, 0, 3], &[2, 4, 0]);
-        assert_eq!(chunks.lengths(), [vec![2, 2, 1], vec![0], vec![3]]);
-        assert_eq!(chunks.shape(), [5, 0, 3]);
+        let chunks = Chunks::regular(&[5, 4, 3], &[2, 4, 0]);
+        assert_eq!(chunks.lengths(), [vec![2, 2, 1], vec![4], vec![3]]);
+        assert_eq!(chunks.shape(), [5, 4, 3]);
         let starts: Vec<usize> = chunks.regions().map(|region| region.start[0]).collect();
         assert_eq!(starts, [0, 2, 4]);
         assert!(Chunks::new(&[5], vec![vec![3, 3]]).is_err());
@@ -321,5 +341,17 @@ mod tests {
         assert_eq!(aligned(&[0], 3), [0]);
         assert_eq!(places(&[]).count(), 1);
         assert_eq!(places(&[2, 0]).count(), 0);
+    }
+
+    /// A file may say any length beside an axis without elements.
+    #[test]
+    fn what_has_no_elements_is_one_block() {
+        let shape = [0, 1 << 50];
+        let whole = [vec![0], vec![1 << 50]];
+        assert_eq!(Chunks::regular(&shape, &[1, 1]).lengths(), whole);
+        assert_eq!(Chunks::of_at_most(&shape, 1 << 20, &[1, 1]).lengths(), whole);
+        assert!(is_possible(&shape, 8) && is_possible(&[1 << 48], 8) && is_possible(&[], 16));
+        assert!(!is_possible(&[0, 1 << 62], 8) && !is_possible(&[(1 << 48) + 1], 1));
+        assert!(!is_possible(&[0, 1 << 40, 1 << 40], 1));
     }
 }

@@ -253,6 +253,31 @@ with h5py.File(sys.argv[1], "w") as f:
     }
 }
 
+/// A few bytes may say that there are any number of elements, and of chunks.
+#[test]
+fn what_a_file_says_is_not_memory_that_is_taken() {
+    let _alone = alone();
+    const LARGE: &str = r#"
+import sys, numpy as np, h5py
+with h5py.File(sys.argv[1], "w") as f:
+    f.create_dataset("chunks", (2**45,), "f8", chunks=(1024,), fillvalue=7)[2**44 + 5] = 3
+    f.create_dataset("nothing", (0, 2**50), "f8", chunks=(1, 1024), maxshape=(None, 2**50))
+    f.create_dataset("elements", (2**50,), "f8", chunks=(2**20,))
+"#;
+    let Some((Directory(folder), python)) = &made("large") else { return };
+    let file = folder.join("large.h5");
+    let output = Command::new(python).args(["-c", LARGE]).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let source = Hdf5::open(&file, "chunks").unwrap();
+    let block = source.read(&Region { start: vec![(1 << 44) + 4], shape: vec![3] }).unwrap();
+    assert_eq!((source.shape(), block.elements::<f64>()), (&[1 << 45][..], &[7.0, 3.0, 7.0][..]));
+    let nothing = Array::from_source(Arc::new(Hdf5::open(&file, "nothing").unwrap()));
+    let computed = Settings::default().compute(&[&nothing.rechunk_regular(&[1, 1]).unwrap()]).unwrap();
+    assert_eq!(computed[0].shape(), [0, 1 << 50]);
+    let error = Hdf5::open(&file, "elements").unwrap_err().to_string();
+    assert!(error.contains("larger than there can be"), "{error}");
+}
+
 /// What the library takes for itself while it reads is part of what is promised.
 #[test]
 fn copies_of_filtered_chunks_are_counted() {

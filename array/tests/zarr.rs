@@ -6,6 +6,9 @@
 #[expect(dead_code, reason = "another test uses it all")]
 mod random;
 
+#[path = "zarr/groups.rs"]
+mod groups;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -46,6 +49,7 @@ put("scalar", np.float64(2.5))
 put("empty", np.zeros((0, 4)), chunks=(1, 4))
 put("nothing", np.zeros((0, 4)), chunks=(0, 4))
 put("named", real, chunks=(5, 7), chunk_key_encoding={"name": "v2", "separator": "."}, dimension_names=["y", None], attributes={"units": "K"})
+put("words", real, chunks=(5, 7), attributes={"x": float("nan"), "y": [float("inf"), -float("inf")], "z": 'NaN, "Infinity'})
 put("dotted", real, chunks=(5, 7), chunk_key_encoding={"name": "default", "separator": "."})
 put("pointed", np.float64(1.5), chunk_key_encoding={"name": "v2", "separator": "/"})
 for kind, expected in [("bool", "bool"), ("i1", "i4"), ("i2", "i4"), ("i4", "i4"), ("i8", "i8"), ("u1", "i4"), ("u2", "i4"), ("u4", "i8"), ("f2", "f4"),
@@ -107,6 +111,7 @@ changed("four", member("zarr_format", 4)); print("four|version 4 of Zarr is not 
 changed("stored", member("storage_transformers", [{"name": "moved"}])); print("stored|the storage transformer moved is not supported")
 changed("often", member("codecs", [{"name": "bytes", "configuration": {"endian": "little"}}] + 5 * ["crc32c"])); print("often|more than four times")
 changed("wide", member("shape", [2**30, 2**30])); print("wide|more elements than are known here")
+changed("endless", member("shape", [0, 2**62])); print("endless|more elements than are known here")
 changed("typeless", lambda text: text.pop("data_type")); print("typeless|there is no data_type")
 put("little", compressors=None); text = json.load(open(f"{folder}/little/zarr.json")); text["codecs"] = ["bytes"]; json.dump(text, open(f"{folder}/little/zarr.json", "w")); print("little|")
 put("linked"); os.remove(f"{folder}/linked/c/0/1"); os.symlink("nowhere", f"{folder}/linked/c/0/1"); print("linked|a link to nothing")
@@ -341,8 +346,14 @@ import sys, numpy as np, zarr
 group = zarr.open_group(sys.argv[1], mode="a")
 if len(sys.argv) > 2:
     group.create_array("a", shape=(9, 9), chunks=(2, 9), dtype="i8")[...] = 1
+    group.create_array("b", shape=(9,), chunks=(9,), dtype="i8", attributes={"x": float("nan")})[...] = 1
+    group.attrs.update({"x": float("nan"), "y": -float("inf"), "z": "NaN", "large": 10**30})
     zarr.consolidate_metadata(sys.argv[1])
-else: assert (group["a"][...] == 7).all() and group["a"].dtype == "f8"
+    assert zarr.open_group(sys.argv[1], mode="r").metadata.consolidated_metadata is not None
+else:
+    assert (group["a"][...] == 7).all() and group["a"].dtype == "f8" and (group["b"][...] == 1).all()
+    assert str(dict(group.attrs)) == "{'x': nan, 'y': -inf, 'z': 'NaN', 'large': 1000000000000000000000000000000}", dict(group.attrs)
+    assert group.metadata.consolidated_metadata is None and np.isnan(group["b"].attrs["x"])
 "#;
     let consolidate = |more: &[&str]| {
         let path = folder.join("store.zarr");
@@ -454,6 +465,30 @@ fn nothing_but_an_array_is_replaced() {
     assert!(error.contains("chunks along 1 axes, of an array of 2"), "{error}");
     assert!(is_zarr(&at("group")) && is_zarr(Path::new("x.zarr")) && is_zarr(Path::new("x.zarr/of/it")));
     assert!(!is_zarr(&at("mine")) && !is_zarr(Path::new("x.h5")) && !is_zarr(Path::new("x.zarr/y.npy")));
+}
+
+/// Without its description what was written is no array.
+#[test]
+fn what_has_lost_its_description_is_not_put_in_its_place() {
+    let directory = Directory::new("zarr-lost");
+    let path = directory.0.join("x.zarr");
+    let sink = begin(&path, &[2, 3], Compression::None).unwrap();
+    std::fs::remove_file(directory.0.join(".x.zarr.part/.zarr.json")).unwrap();
+    let error = sink.finish().unwrap_err();
+    assert!(error.kind() == std::io::ErrorKind::NotFound && !path.exists(), "{error}");
+}
+
+/// Other axes may be of any length: they are not cut.
+#[test]
+fn what_has_no_elements_takes_no_memory() {
+    let directory = Directory::new("zarr-nothing");
+    let path = directory.0.join("x.zarr");
+    let (dtype, compression) = (DType::F64, Compression::None);
+    let array = ZarrArray { dtype, shape: &[0, 1 << 50], chunk: &[1, 1], compression };
+    ZarrWriter::create(&path, array, None).unwrap().finish().unwrap();
+    let array = Array::from_source(Arc::new(Zarr::open(&path).unwrap()));
+    let computed = Settings::default().compute(&[&array.rechunk_regular(&[1, 1]).unwrap()]).unwrap();
+    assert_eq!(computed[0].shape(), [0, 1 << 50]);
 }
 
 /// An array is another one when a chunk of it is written again.

@@ -27,7 +27,9 @@ macro_rules! bound {
                         if step == 0.0 { at as Self / bins * (high - low) } else { at as Self * step };
                     *to = from_low + low;
                 }
-                to[bins as usize] = high;
+                // By the count, which as a number of this type may be another one (`f32` beyond 2^24).
+                let last = to.len() - 1;
+                to[last] = high;
             }
 
             fn place(self, low: Self, high: Self, bins: usize) -> usize {
@@ -139,5 +141,20 @@ fn count<T: Bound>(
             at += 1;
         }
         to[at] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2^24 + 3 bins are 2^24 + 4 as `f32`.
+    #[test]
+    fn more_bins_than_there_are_numbers_between_are_refused() {
+        let mut bounds = vec![0.0; (1 << 24) + 4];
+        f32::bounds(0.0, 1.0, &mut bounds);
+        assert_eq!((bounds[0], bounds[bounds.len() - 1]), (0.0, 1.0));
+        let why = check(&bounds).unwrap_err().to_string();
+        assert!(why.contains("Too many bins for data range"), "{why}");
     }
 }

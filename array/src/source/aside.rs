@@ -5,17 +5,17 @@
 //! first, so that it is true after a power failure as well.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use hashbrown::HashSet;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
+use super::ledger::{HEAD, Ledger};
+use super::other;
 use crate::shape::Region;
 
 /// What a result is made of, as a number: an interrupted run is gone on with by one of the same only.
@@ -32,45 +32,41 @@ pub(super) struct Aside {
     is_finished: AtomicBool,
 }
 
-struct Ledger {
-    path: PathBuf,
-    head: String,
-    inner: Mutex<Inner>,
-}
-
-struct Inner {
-    file: File,
-    /// Regions that are in the file.
-    stored: HashSet<Region>,
-    /// Lines that are not written yet.
-    pending: String,
-    /// Something was not written, or not synchronised, and nobody knows what: nothing is noted any more.
-    failed: bool,
-    next: Instant,
-}
-
-/// Synchronising takes a tenth of the time at most, and happens no more often than this.
-const OFTEN: Duration = Duration::from_millis(250);
-
-/// A process that is started has the locks of whoever starts it until its program runs.
-const STARTED: Duration = Duration::from_millis(500);
-
 /// Whether something may be replaced.
 type May = fn(&Path) -> io::Result<()>;
 
-fn other(text: String) -> io::Error {
-    io::Error::other(text)
+/// As many symbolic links in a row as the kernel follows.
+const LINKS: usize = 40;
+
+/// The regular file that a path is the name of, or will be: its name behind all links. A device or a pipe
+/// would not be written to but replaced.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    match path.metadata() {
+        Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(there) if there.is_file() => path.canonicalize(),
+        Ok(_) => Err(other("what is there is no regular file".into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut path = path.to_owned();
+            for _ in 0..LINKS {
+                match path.read_link() {
+                    // What the link says counts from where the link is.
+                    Ok(next) => path = path.parent().unwrap_or(Path::new("")).join(next),
+                    Err(_) => return Ok(path),
+                }
+            }
+            Err(Errno::LOOP.into())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 impl Aside {
     /// Begins one, or with an identity goes on with one of it if there is one: then true comes with it.
     /// `format` says in a line how elements lie in the file: one that is begun otherwise is not gone on with.
-    /// Whoever begins one makes what has to be in it, and says [`Aside::ready`].
+    /// Whoever begins one makes what has to be in it, and says [`Aside::ready`]. What a link leads to is
+    /// written, and the link stays.
     pub(super) fn begin(path: &Path, identity: Option<Identity>, format: &str) -> io::Result<(Self, bool)> {
-        if path.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
-        }
-        Self::begin_either(path, identity, format, None)
+        Self::begin_either(&behind_links(path)?, identity, format, None)
     }
 
     /// The same of a directory.
@@ -187,7 +183,7 @@ impl Aside {
         }
         self.is_finished.store(true, Ordering::Relaxed);
         self.synchronise_names()?;
-        self.ledger.as_ref().map_or(Ok(()), |ledger| std::fs::remove_file(&ledger.path))
+        self.ledger.as_ref().map_or(Ok(()), Ledger::remove)
     }
 
     /// A directory takes the place of none, or of one that is removed then.
@@ -259,115 +255,16 @@ impl Drop for Aside {
             Some(ledger) => {
                 let mut inner = ledger.inner();
                 _ = inner.flush(|| self.synchronise());
+                let is_empty = inner.file.metadata().is_ok_and(|data| data.len() == 0);
+                drop(inner);
                 // Nothing can be gone on with if it was not even ready.
-                if inner.file.metadata().is_ok_and(|data| data.len() == 0) {
+                if is_empty && ledger.is_named().unwrap_or(false) {
                     self.remove();
-                    _ = std::fs::remove_file(&ledger.path);
+                    _ = ledger.remove();
                 }
             }
             None => self.remove(),
         }
-    }
-}
-
-const HEAD: &str = "bdrun-array 2";
-
-impl Ledger {
-    /// With whether it is of a run with this head that had begun: then what it wrote is in the file `of`.
-    fn open(path: PathBuf, head: String, of: &Path) -> io::Result<(Self, bool)> {
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-        let until = Instant::now() + STARTED;
-        loop {
-            match file.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if Instant::now() < until => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Err(TryLockError::WouldBlock) => {
-                    return Err(other("another run writes the same file".into()));
-                }
-                Err(TryLockError::Error(error)) => return Err(error),
-            }
-        }
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
-        if !of.exists() {
-            // Whatever it was about is gone, or in its place.
-            text.clear();
-        }
-        // A line that was not written to its end says nothing, and what is written next begins a new one.
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        file.set_len(whole as u64)?;
-        file.seek(SeekFrom::Start(whole as u64))?;
-        let mut lines = text[..whole].split_inclusive('\n');
-        let first = lines.next();
-        let is_begun = first.is_some();
-        if first.is_some_and(|first| first.trim_end_matches('\n') != head) {
-            return Err(other(format!(
-                "{} is of an interrupted run of something else (another expression, format or chunks), or its sources have changed \
-                 since: remove it to begin anew",
-                path.display()
-            )));
-        }
-        let stored: HashSet<Region> = lines.filter_map(region).collect();
-        let next = Instant::now() + OFTEN;
-        let inner = Inner { file, stored, pending: String::new(), failed: false, next };
-        Ok((Self { path, head, inner: Mutex::new(inner) }, is_begun))
-    }
-
-    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A region from its line.
-fn region(line: &str) -> Option<Region> {
-    let numbers = |text: &str| {
-        let parts = text.split(',').filter(|part| !part.is_empty());
-        parts.map(|part| part.parse().ok()).collect::<Option<Vec<usize>>>()
-    };
-    let mut fields = line.strip_suffix(";\n")?.split(';');
-    let (start, shape) = (numbers(fields.next()?)?, numbers(fields.next()?)?);
-    (start.len() == shape.len() && fields.next().is_none()).then_some(Region { start, shape })
-}
-
-impl Inner {
-    /// Nothing is stored any more, of what is synchronised. The file stays, with its lock. What it said.
-    fn forget(&mut self) -> io::Result<String> {
-        self.flush(|| Ok(()))?;
-        let mut told = String::new();
-        self.file.rewind()?;
-        self.file.read_to_string(&mut told)?;
-        self.file.set_len(0)?;
-        self.file.rewind()?;
-        self.file.sync_all()?;
-        Ok(told)
-    }
-
-    /// It is after all.
-    fn remember(&mut self, told: &str) -> io::Result<()> {
-        self.file.write_all(told.as_bytes())?;
-        self.file.sync_all()
-    }
-
-    fn flush(&mut self, synchronise: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        if self.failed {
-            return Err(other("what was written before could not be synchronised".into()));
-        }
-        let begin = Instant::now();
-        if !self.pending.is_empty() {
-            let lines = std::mem::take(&mut self.pending);
-            // The kernel tells once that something was not written, of whatever region it was, and then takes
-            // it for written: nothing is noted from then on.
-            self.failed = true;
-            synchronise()?;
-            self.file.write_all(lines.as_bytes())?;
-            self.file.sync_data()?;
-            self.failed = false;
-        }
-        let end = Instant::now();
-        self.next = end + OFTEN.max((end - begin) * 9);
-        Ok(())
     }
 }
 
@@ -432,6 +329,41 @@ mod tests {
         drop(of_two);
         let error = Aside::begin(&folder, None, "npy").err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn links_stay_and_what_is_no_file_too() {
+        let folder = std::env::temp_dir().join(format!("bdrun-array-links-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("there")).unwrap();
+        let at = |name: &str| folder.join(name);
+        std::fs::write(at("there/file"), "old").unwrap();
+        for (target, link) in [("there/file", "link"), ("there/made", "nowhere"), ("round", "round")] {
+            std::os::unix::fs::symlink(target, at(link)).unwrap();
+        }
+        rustix::fs::mknodat(CWD, at("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        for (identity, name) in [(None, "link"), (Some(7), "link"), (None, "nowhere"), (Some(7), "nowhere")] {
+            let (aside, _) = Aside::begin(&at(name), identity, "npy").unwrap();
+            assert!(aside.aside.parent().is_some_and(|parent| parent.ends_with("there")));
+            std::fs::write(&aside.aside, "new").unwrap();
+            aside.ready().unwrap();
+            aside.finish().unwrap();
+            assert!(at(name).is_symlink());
+            assert_eq!(std::fs::read_to_string(at(name)).unwrap(), "new");
+            std::fs::write(at("there/file"), "old").unwrap();
+        }
+        for identity in [None, Some(7)] {
+            let error = Aside::begin(&at("pipe"), identity, "npy").err().unwrap().to_string();
+            assert!(error.contains("no regular file"), "{error}");
+            assert!(Aside::begin(&at("round"), identity, "npy").is_err());
+        }
+        use std::os::unix::fs::FileTypeExt;
+        assert!(at("pipe").symlink_metadata().unwrap().file_type().is_fifo());
+        let mut names: Vec<_> =
+            std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["link", "nowhere", "pipe", "round", "there"]);
+        assert_eq!(std::fs::read_dir(at("there")).unwrap().count(), 2);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

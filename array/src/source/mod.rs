@@ -2,6 +2,7 @@
 
 mod aside;
 pub mod hdf5;
+mod ledger;
 mod memory;
 mod npy;
 mod pieces;
@@ -82,11 +83,26 @@ pub trait Sink: Send + Sync {
     fn finish(&self) -> io::Result<()>;
 }
 
+fn other(text: String) -> io::Error {
+    io::Error::other(text)
+}
+
 /// When a file was written, and how long it is.
 fn stamp(file: &std::fs::File) -> String {
     use std::os::unix::fs::MetadataExt;
     let told = |data: std::fs::Metadata| format!("{}:{}:{}", data.len(), data.mtime(), data.mtime_nsec());
     file.metadata().map_or_else(|error| error.to_string(), told)
+}
+
+/// Whether a file that was opened still has this name. What has it may be another one.
+fn is_named(file: &std::fs::File, path: &std::path::Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let numbers = |data: std::fs::Metadata| (data.dev(), data.ino());
+    match path.metadata() {
+        Ok(there) => Ok(numbers(there) == numbers(file.metadata()?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Copies between a region of an array that lies in C order and a block, row by row: `each` is given where a

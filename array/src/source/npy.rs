@@ -10,7 +10,7 @@ use super::{Sink, Source, rows};
 use crate::block::Block;
 use crate::dtype::DType;
 use crate::error::{Error, shape_text};
-use crate::shape::Region;
+use crate::shape::{Region, count, is_possible};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
@@ -77,8 +77,10 @@ impl Npy {
     }
 
     fn of_elements(file: File, path: &Path, dtype: DType, shape: Vec<usize>, data: u64) -> io::Result<Self> {
-        let count = shape.iter().try_fold(dtype.size(), |bytes, &length| bytes.checked_mul(length));
-        let bytes = count.ok_or_else(|| wrong("its shape is larger than there can be"))? as u64;
+        if !is_possible(&shape, dtype.size()) {
+            return Err(wrong(format!("its shape is larger than there can be: {shape:?}")));
+        }
+        let bytes = (count(&shape) * dtype.size()) as u64;
         let there = file.metadata()?.len().saturating_sub(data);
         if there < bytes {
             return Err(wrong(format!("it has {there} bytes of elements, and its shape says {bytes}")));

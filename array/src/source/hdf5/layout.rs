@@ -26,6 +26,7 @@ pub(super) fn contiguous(Locked { library, .. }: &Locked, dataset: &Object) -> O
     (offset != NOWHERE).then_some(Layout::Contiguous(offset))
 }
 
+/// Nothing if there are more chunks than there is room for.
 pub(super) fn chunked(
     locked: &Locked,
     dataset: &Object,
@@ -33,13 +34,14 @@ pub(super) fn chunked(
     dtype: DType,
     shape: &[usize],
     chunk: &[usize],
-) -> io::Result<Layout> {
+) -> io::Result<Option<Layout>> {
     let library = &locked.library;
-    let grid: Vec<usize> = shape.iter().zip(chunk).map(|(&length, &chunk)| length.div_ceil(chunk)).collect();
+    let grid = grid(shape, chunk);
     let bytes = count(chunk).saturating_mul(dtype.size());
+    let Some(room) = room(count(&grid)) else { return Ok(None) };
     let addresses = match library.H5Dchunk_iter {
-        Some(visit) => visited(visit, dataset, Found::new(chunk, &grid, bytes))?,
-        None => asked(locked, dataset, chunk, &grid, bytes)?,
+        Some(visit) => visited(visit, dataset, Found::new(chunk, &grid, bytes, room))?,
+        None => asked(locked, dataset, chunk, &grid, bytes, room)?,
     };
     let mut fill = vec![0; dtype.size()];
     let memory = dataset_type(locked, dtype, true)?;
@@ -49,14 +51,28 @@ pub(super) fn chunked(
     if code < 0 {
         return Err(wrong("its fill value cannot be read"));
     }
-    Ok(Layout::Chunked { chunk: chunk.to_vec(), grid, places: addresses, fill })
+    Ok(Some(Layout::Chunked { chunk: chunk.to_vec(), grid, places: addresses, fill }))
 }
+
+/// How many chunks there are along each axis.
+fn grid(shape: &[usize], chunk: &[usize]) -> Vec<usize> {
+    shape.iter().zip(chunk).map(|(&length, &chunk)| length.div_ceil(chunk)).collect()
+}
+
+/// Room for the places of so many chunks. A file of a few bytes may say that there are any number of them.
+fn room(chunks: usize) -> Option<Vec<u64>> {
+    let mut places = Vec::new();
+    let is_there = chunks <= LISTED && places.try_reserve_exact(chunks).is_ok();
+    is_there.then_some(places)
+}
+
+/// Half a gigabyte of places.
+const LISTED: usize = 1 << 26;
 
 /// Whether the library looks at all chunks for each one that it is asked for, and there are so many that to
 /// ask for each takes long.
 pub(super) fn takes_long(locked: &Locked, shape: &[usize], chunk: &[usize]) -> bool {
-    let chunks = shape.iter().zip(chunk).map(|(&length, &chunk)| length.div_ceil(chunk));
-    locked.library.H5Dchunk_iter.is_none() && chunks.product::<usize>() > ASKED
+    locked.library.H5Dchunk_iter.is_none() && count(&grid(shape, chunk)) > ASKED
 }
 
 /// Some seconds.
@@ -77,8 +93,9 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn new(chunk: &'a [usize], grid: &'a [usize], bytes: usize) -> Self {
-        let places = vec![NOWHERE; count(grid)];
+    /// In a list that there is room for.
+    fn new(chunk: &'a [usize], grid: &'a [usize], bytes: usize, mut places: Vec<u64>) -> Self {
+        places.resize(count(grid), NOWHERE);
         Self { chunk, grid, steps: strides(grid), bytes, places, is_right: true }
     }
 
@@ -131,8 +148,8 @@ fn asked(
     chunk: &[usize],
     grid: &[usize],
     bytes: usize,
+    mut addresses: Vec<u64>,
 ) -> io::Result<Vec<u64>> {
-    let mut addresses = Vec::new();
     for place in places(grid) {
         let first: Vec<u64> = place.iter().zip(chunk).map(|(&at, &chunk)| (at * chunk) as u64).collect();
         let (mut mask, mut address, mut size) = (0, NOWHERE, 0);
@@ -200,7 +217,7 @@ mod tests {
     #[test]
     fn what_is_told_of_a_damaged_file_is_refused() {
         let (chunk, grid) = ([2, 3], [2, 4]);
-        let mut found = Found::new(&chunk, &grid, 24);
+        let mut found = Found::new(&chunk, &grid, 24, Vec::new());
         found.note(&[2, 9], 77, 24);
         assert!(found.is_right);
         assert_eq!(found.places, [NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, NOWHERE, 77]);
@@ -213,9 +230,15 @@ mod tests {
             ([largest, largest], 24),
             ([0, largest], 24),
         ] {
-            let mut found = Found::new(&chunk, &grid, 24);
+            let mut found = Found::new(&chunk, &grid, 24, Vec::new());
             found.note(&first, 77, size);
             assert!(!found.is_right, "{first:?} {size}");
         }
+    }
+
+    #[test]
+    fn places_that_there_is_no_room_for_are_not_listed() {
+        assert!(room(1 << 35).is_none() && room(usize::MAX).is_none());
+        assert!(room(8).is_some_and(|places| places.capacity() >= 8));
     }
 }

@@ -19,7 +19,7 @@ use super::{Sink, Source, pieces};
 use crate::block::Block;
 use crate::dtype::DType;
 use crate::error::Error;
-use crate::shape::Region;
+use crate::shape::{Region, is_possible};
 use layout::Layout;
 use library::Locked;
 use object::{Object, dataset_type, properties};
@@ -92,18 +92,20 @@ impl Hdf5 {
     /// If there is no `libhdf5`, no such file or dataset, or its elements are of a type that there is not
     /// here.
     pub fn open(path: &Path, dataset: &str) -> Result<Self, Error> {
-        Self::open_dataset(path, dataset).map_err(|error| Error::file(path, error))
+        Self::open_dataset(path, dataset, || {}).map_err(|error| Error::file(path, error))
     }
 
-    fn open_dataset(path: &Path, name: &str) -> io::Result<Self> {
+    /// `between` is called whenever the kernel has opened it and the library has not.
+    fn open_dataset(path: &Path, name: &str, between: impl FnMut()) -> io::Result<Self> {
         let locked = library::get().map_err(io::Error::other)?;
         let library = &locked.library;
         let _lock = locked.enter();
-        // The kernel's reason is better than the library's.
-        let plain_file = File::open(path)?;
-        let file = Object::open_file(locked, path)?;
+        let (plain_file, file) = open_both(locked, path, between)?;
         let dataset = Object::open_dataset(locked, &file, name)?;
         let (shape, dtype) = (object::shape(locked, &dataset)?, object::dtype(locked, &dataset)?);
+        if !is_possible(&shape, dtype.size()) {
+            return Err(wrong(format!("its shape is larger than there can be: {shape:?}")));
+        }
         let created = Object::properties_of(locked, &dataset)?;
         let mut layout = None;
         // SAFETY: `created` is a property list.
@@ -118,7 +120,7 @@ impl Hdf5 {
             layout = match kind {
                 // The library finds each by itself as it reads.
                 object::CHUNKED if layout::takes_long(locked, &shape, &unit) => None,
-                object::CHUNKED => Some(layout::chunked(locked, &dataset, &created, dtype, &shape, &unit)?),
+                object::CHUNKED => layout::chunked(locked, &dataset, &created, dtype, &shape, &unit)?,
                 object::CONTIGUOUS => layout::contiguous(locked, &dataset),
                 _ => None,
             };
@@ -223,6 +225,25 @@ impl Source for Hdf5 {
     }
 }
 
+/// A file, by the kernel and by the library. If it is replaced before both have it, elements of one would be
+/// looked for where those of the other lie: then it is opened again.
+fn open_both(locked: &Locked, path: &Path, mut between: impl FnMut()) -> io::Result<(File, Object)> {
+    for _ in 0..TRIES {
+        // The kernel's reason is better than the library's.
+        let plain = File::open(path)?;
+        between();
+        let file = Object::open_file(locked, path)?;
+        // The first one is open, so that no other has its number: what still has its name is what the
+        // library has opened meanwhile.
+        if super::is_named(&plain, path)? {
+            return Ok((plain, file));
+        }
+    }
+    Err(wrong("it is replaced again and again while it is opened"))
+}
+
+const TRIES: usize = 100;
+
 /// How many elements a chunk has along each axis.
 fn chunk_of(locked: &Locked, created: &Object, axes: usize) -> io::Result<Vec<usize>> {
     let mut chunk = vec![0_u64; axes];
@@ -314,6 +335,7 @@ impl Hdf5Writer {
                     .ok_or_else(|| wrong("a scalar without a place in the file"))?
             } else {
                 layout::chunked(locked, &there, &created, dtype, shape, &unit)?
+                    .ok_or_else(|| wrong(format!("chunks of {unit:?} are more than can be listed")))?
             }
         };
         // The library has closed it.
@@ -342,5 +364,37 @@ impl Sink for Hdf5Writer {
 
     fn finish(&self) -> io::Result<()> {
         self.to.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_replaced_while_it_is_opened_is_read_as_what_it_is() {
+        let folder = std::env::temp_dir().join(format!("bdrun-array-hdf5-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [path, other] = ["x.h5", "other.h5"].map(|name| folder.join(name));
+        let whole = Region { start: vec![0], shape: vec![6] };
+        for (path, chunk, value) in [(&path, 6, 1.0), (&other, 2, 2.0)] {
+            let dataset = Dataset { name: "/C", dtype: DType::F64, shape: &[6], chunk: &[chunk] };
+            let sink = match Hdf5Writer::create(path, dataset, None) {
+                Err(error) if error.to_string().contains("libhdf5") => {
+                    std::fs::remove_dir_all(&folder).unwrap();
+                    return bdrun_skipped::skipped("h5py", error);
+                }
+                sink => sink.unwrap(),
+            };
+            sink.write(&whole, &Block::from_slice(&[6], &[value; 6]).unwrap()).unwrap();
+            sink.finish().unwrap();
+        }
+        let mut replaced = 0;
+        let opened = Hdf5::open_dataset(&path, "C", || {
+            replaced += usize::from(std::fs::rename(&other, &path).is_ok());
+        });
+        let block = opened.unwrap().read(&whole).unwrap();
+        assert_eq!((replaced, block.elements::<f64>()), (1, &[2.0; 6][..]));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

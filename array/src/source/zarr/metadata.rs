@@ -9,7 +9,7 @@ use super::number::Kind;
 use super::packing::Packing;
 use super::{Compression, wrong};
 use crate::dtype::DType;
-use crate::shape::count;
+use crate::shape::{count, is_possible};
 
 #[derive(Debug)]
 pub(super) struct Metadata {
@@ -87,7 +87,7 @@ const KNOWN: [&str; 9] = [
 impl Metadata {
     /// From the text of `zarr.json`.
     pub fn parse(text: &str) -> io::Result<Self> {
-        let json: Value = serde_json::from_str(text).map_err(|error| wrong(format!("zarr.json: {error}")))?;
+        let json = super::json::parse(text).map_err(|error| wrong(format!("zarr.json: {error}")))?;
         let members = json.as_object().ok_or_else(|| wrong("zarr.json has no members"))?;
         if json["zarr_format"] != 3 {
             return Err(wrong(format!("version {} of Zarr is not known", json["zarr_format"])));
@@ -114,7 +114,7 @@ impl Metadata {
         if !is_right || bytes.is_none() {
             return Err(wrong(format!("there can be no chunks of {chunk:?} of an array of {shape:?}")));
         }
-        if count(&shape) > MOST_ELEMENTS {
+        if !is_possible(&shape, kind.dtype().size()) {
             return Err(wrong(format!("{shape:?} are more elements than are known here (2^48)")));
         }
         Ok(Self {
@@ -127,9 +127,6 @@ impl Metadata {
         })
     }
 }
-
-/// As of arrays that are the same everywhere: their blocks have to be listed.
-const MOST_ELEMENTS: usize = 1 << 48;
 
 fn understood(members: &Map<String, Value>) -> io::Result<()> {
     for (name, value) in members {

@@ -8,6 +8,8 @@
 
 mod blosc;
 mod chain;
+mod groups;
+mod json;
 mod metadata;
 mod number;
 mod packing;
@@ -47,6 +49,8 @@ const NAME: &str = "zarr.json";
 /// The same in version 2.
 const OLD: &str = ".zarray";
 const OLD_GROUP: &str = ".zgroup";
+/// What a group of version 2 says of all that is in it.
+const OLD_COPIES: &str = ".zmetadata";
 
 /// An array to read from.
 #[derive(Debug)]
@@ -72,13 +76,17 @@ impl Zarr {
 
     fn open_array(name: &Path) -> io::Result<Self> {
         let path = &*std::path::absolute(name)?;
-        let text = description(path).map_err(|error| match error.kind() {
+        let described = description(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound if path.join(OLD).exists() || path.join(OLD_GROUP).exists() => {
                 wrong("it is of version 2 of Zarr; `zarr migrate v3` (zarr-python) makes version 3 of it")
             }
             io::ErrorKind::NotFound if path.is_dir() => wrong("it is no array of Zarr: it has no zarr.json"),
             _ => error,
         })?;
+        Self::described(name, path, described)
+    }
+
+    fn described(name: &Path, path: &Path, (text, opened): Described) -> io::Result<Self> {
         let metadata = Metadata::parse(&text).map_err(|error| {
             let inside = arrays_in(path);
             let hint =
@@ -86,7 +94,6 @@ impl Zarr {
             wrong(format!("{error}{hint}"))
         })?;
         let unit = metadata.chain.unit(&metadata.chunk).to_vec();
-        let opened = mark(&path.join(NAME), &std::fs::metadata(path.join(NAME))?);
         Ok(Self { name: name.into(), path: path.into(), opened, metadata, unit })
     }
 
@@ -102,7 +109,7 @@ impl Zarr {
         let mut read = || {
             let path = self.path.join(&name);
             let (file, len) = match open_file(&path) {
-                Ok(found) => found,
+                Ok((file, data)) => (file, data.len()),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     // What was not fetched (git-annex) was written.
                     return match path.symlink_metadata() {
@@ -119,22 +126,26 @@ impl Zarr {
     }
 }
 
-/// A file and its length; nothing else that may have its name, and be waited for.
-fn open_file(path: &Path) -> io::Result<(File, u64)> {
+/// A file and what the system says of it; nothing else that may have its name, and be waited for.
+fn open_file(path: &Path) -> io::Result<(File, std::fs::Metadata)> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let data = file.metadata()?;
-    if data.is_file() { Ok((file, data.len())) } else { Err(wrong("it is no file")) }
+    if data.is_file() { Ok((file, data)) } else { Err(wrong("it is no file")) }
 }
 
-/// What a directory says of itself, as a text.
-fn description(path: &Path) -> io::Result<String> {
-    let (file, len) = open_file(&path.join(NAME))?;
-    if len > LONGEST {
-        return Err(wrong(format!("zarr.json has {len} bytes")));
+/// What a directory says of itself, as a text, and which file that was.
+type Described = (String, Vec<u8>);
+
+fn description(path: &Path) -> io::Result<Described> {
+    let path = path.join(NAME);
+    let (file, data) = open_file(&path)?;
+    if data.len() > LONGEST {
+        return Err(wrong(format!("zarr.json has {} bytes", data.len())));
     }
     let mut text = String::new();
     file.take(LONGEST).read_to_string(&mut text)?;
-    Ok(text)
+    // Of the file that was read: another one may have its name now.
+    Ok((text, mark(&path, &data)))
 }
 
 /// Bytes of a description at most, consolidated ones among them.
@@ -225,4 +236,34 @@ fn files_below(path: &Path) -> io::Result<Vec<Vec<u8>>> {
     }
     found.sort_unstable();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Sink;
+
+    #[test]
+    fn what_is_replaced_while_it_is_opened_is_not_read_as_what_it_was() {
+        let folder = std::env::temp_dir().join(format!("bdrun-array-zarr-opened-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("x.zarr");
+        let write = |chunk: &[usize], value: f64| {
+            let compression = Compression::None;
+            let array = ZarrArray { dtype: DType::F64, shape: &[6], chunk, compression };
+            let sink = ZarrWriter::create(&path, array, None).unwrap();
+            let whole = Region { start: vec![0], shape: vec![6] };
+            sink.write(&whole, &Block::from_slice(&[6], &[value; 6]).unwrap()).unwrap();
+            sink.finish().unwrap();
+            whole
+        };
+        write(&[6], 1.0);
+        let described = description(&path).unwrap();
+        let whole = write(&[2], 2.0);
+        let opened = Zarr::described(&path, &path, described).unwrap();
+        let error = opened.read(&whole).unwrap_err().to_string();
+        assert!(error.contains("replaced"), "{error}");
+        assert_eq!(Zarr::open(&path).unwrap().read(&whole).unwrap().elements::<f64>(), [2.0; 6]);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -5,11 +5,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 use super::metadata::{Keys, Metadata, written};
 use super::packing::{Packing, pack};
-use super::{NAME, description, wrong};
+use super::{NAME, OLD, groups, wrong};
 use crate::block::Block;
 use crate::dtype::DType;
 use crate::error::Error;
@@ -87,11 +85,8 @@ impl ZarrWriter {
         let chunk: Vec<usize> =
             chunk.iter().zip(shape).map(|(&chunk, &length)| chunk.clamp(1, length.max(1))).collect();
         let (text, packings) = written(dtype, shape, &chunk, compression);
-        let mut above = path.ancestors().skip(1);
-        if let Some(array) = above.find(|folder| node_type(folder) == Some("array".into())) {
-            return Err(wrong(format!("{} is an array, in which there can be none", array.display())));
-        }
-        make_groups(path)?;
+        groups::check(path)?;
+        groups::make(path)?;
         let format = format!("zarr {} {shape:?} {chunk:?} {compression:?}", dtype.name());
         let (to, is_there) = Aside::begin_folder(path, identity, &format, can_be_replaced)?;
         let begun = to.aside.join(BEGUN);
@@ -168,70 +163,28 @@ impl ZarrWriter {
     }
 }
 
-/// In a store (a directory that ends in `.zarr`) the groups that an array is to be in are made.
-fn make_groups(path: &Path) -> io::Result<()> {
-    let missing: Vec<&Path> = path.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
-    let is_store = |folder: &&Path| folder.extension().is_some_and(|ending| ending == "zarr");
-    for folder in missing.into_iter().rev() {
-        // What is missing above the store is as wrong as it is of other files.
-        if !folder.ancestors().any(|folder| is_store(&folder)) {
-            break;
-        }
-        // With its description, or not at all.
-        let mut aside = std::ffi::OsString::from(".");
-        aside.push(folder.file_name().unwrap_or_default());
-        aside.push(format!(".{}", std::process::id()));
-        let aside = folder.with_file_name(aside);
-        std::fs::create_dir(&aside)?;
-        let made = std::fs::write(aside.join(NAME), GROUP).and_then(|()| std::fs::rename(&aside, folder));
-        if let Err(error) = made {
-            std::fs::remove_dir_all(&aside)?;
-            // Others make it, too.
-            if !folder.is_dir() {
-                return Err(error);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// What a directory says it is.
-fn node_type(folder: &Path) -> Option<String> {
-    let json: Value = serde_json::from_str(&description(folder).ok()?).ok()?;
-    Some(json["node_type"].as_str()?.to_owned())
-}
-
-/// Groups above may have copies of descriptions of what is in them ("consolidated metadata"), by which others
-/// would read an array as the one that it replaces. They are taken away.
-fn forget_consolidated(path: &Path) -> io::Result<()> {
-    for folder in path.ancestors().skip(1) {
-        let Ok(text) = description(folder) else { continue };
-        let Ok(mut json) = serde_json::from_str::<Value>(&text) else { continue };
-        let copies = json.as_object_mut().and_then(|members| members.remove("consolidated_metadata"));
-        if copies.is_none_or(|copies| copies.is_null()) {
-            continue;
-        }
-        let aside = folder.join(format!(".{NAME}.{}", std::process::id()));
-        std::fs::write(&aside, format!("{json:#}\n"))?;
-        std::fs::rename(aside, folder.join(NAME))?;
-    }
-    Ok(())
-}
-
-const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group", "attributes": {}}
-"#;
-
 /// What is there is an array, or nothing: whatever else is in a directory is not to be lost.
 fn can_be_replaced(path: &Path) -> io::Result<()> {
-    let is_array = || node_type(path) == Some("array".into()) || path.join(super::OLD).is_file();
     match path.symlink_metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-        Ok(data) if data.is_dir() && is_array() => Ok(()),
-        Ok(data) if data.is_dir() => Err(wrong(
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(data) if !data.is_dir() => return Err(wrong("something that is no array of Zarr is there")),
+        Ok(_) => {}
+    }
+    let is_old = path.join(OLD).is_file();
+    if !is_old && !groups::is_array(path)? {
+        return Err(wrong(
             "a directory that is no array of Zarr is there: an array in a group is named GROUP/ARRAY",
-        )),
-        Ok(_) => Err(wrong("something that is no array of Zarr is there")),
+        ));
+    }
+    match groups::old_above(path) {
+        // Who looks for it there would find what was never written, or nothing.
+        Some(group) if is_old => Err(wrong(format!(
+            "it is of version 2 of Zarr, and so is {}; `zarr migrate v3 --remove-v2-metadata` (zarr-python) \
+             makes version 3 of that",
+            group.display()
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -265,10 +218,11 @@ impl Sink for ZarrWriter {
     }
 
     fn finish(&self) -> io::Result<()> {
-        forget_consolidated(&self.path)?;
-        match std::fs::rename(self.to.aside.join(BEGUN), self.to.aside.join(NAME)) {
+        groups::forget(&self.path)?;
+        let name = self.to.aside.join(NAME);
+        match std::fs::rename(self.to.aside.join(BEGUN), &name) {
             // A second time, or after an interruption.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && name.is_file() => {}
             renamed => renamed?,
         }
         self.to.finish()

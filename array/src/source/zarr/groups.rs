@@ -1,0 +1,133 @@
+//! Groups that an array is in: they are made, and have no copies of what it was before.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use super::{NAME, OLD_COPIES, OLD_GROUP, description, json, wrong};
+
+const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group", "attributes": {}}
+"#;
+
+/// In a store (a directory that ends in `.zarr`) the groups that an array is to be in are made.
+pub(super) fn make(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
+    let is_store = |folder: &&Path| folder.extension().is_some_and(|ending| ending == "zarr");
+    for folder in missing.into_iter().rev() {
+        // What is missing above the store is as wrong as it is of other files.
+        if !folder.ancestors().any(|folder| is_store(&folder)) {
+            break;
+        }
+        // With its description, or not at all.
+        let mut aside = std::ffi::OsString::from(".");
+        aside.push(folder.file_name().unwrap_or_default());
+        aside.push(format!(".{}", std::process::id()));
+        let aside = folder.with_file_name(aside);
+        std::fs::create_dir(&aside)?;
+        let made = std::fs::write(aside.join(NAME), GROUP).and_then(|()| std::fs::rename(&aside, folder));
+        if let Err(error) = made {
+            std::fs::remove_dir_all(&aside)?;
+            // Others make it, too.
+            if !folder.is_dir() {
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with a group's description: it is not that of the array that is written.
+fn named(folder: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", folder.join(NAME).display()))
+}
+
+/// What a directory says of itself, as a text too; nothing if it does not say anything.
+fn told(folder: &Path) -> io::Result<Option<(String, Value)>> {
+    match description(folder) {
+        Ok((text, _)) => match json::parse(&text) {
+            Ok(value) => Ok(Some((text, value))),
+            Err(error) => Err(named(folder, &error.into())),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(named(folder, &error)),
+    }
+}
+
+/// Whether a directory says that it is an array.
+pub(super) fn is_array(folder: &Path) -> io::Result<bool> {
+    Ok(told(folder)?.is_some_and(|(_, value)| value["node_type"] == "array"))
+}
+
+/// A directory above that says it is of version 2: in it an array of version 3 is not found.
+pub(super) fn old_above(path: &Path) -> Option<&Path> {
+    let is_old = |folder: &&Path| [OLD_GROUP, OLD_COPIES].iter().any(|name| folder.join(name).exists());
+    path.ancestors().skip(1).find(is_old)
+}
+
+const COPIES: &str = "consolidated_metadata";
+
+/// Groups above that have copies of descriptions of what is in them ("consolidated metadata"), by which
+/// others would read an array as the one that it replaces. With their own descriptions without those.
+fn consolidated(path: &Path) -> io::Result<Vec<(&Path, String)>> {
+    let mut found = Vec::new();
+    for folder in path.ancestors().skip(1) {
+        let Some((text, mut value)) = told(folder)? else { continue };
+        if value["node_type"] == "array" {
+            return Err(wrong(format!("{} is an array, in which there can be none", folder.display())));
+        }
+        let copies = value.as_object_mut().and_then(|members| members.remove(COPIES));
+        if copies.is_none_or(|copies| copies.is_null()) {
+            continue;
+        }
+        let text = json::without(&text, COPIES);
+        if !json::parse(&text).is_ok_and(|rest| rest == value) {
+            return Err(named(folder, &wrong(format!("its {COPIES} cannot be taken away"))));
+        }
+        found.push((folder, text));
+    }
+    Ok(found)
+}
+
+/// A new file beside a group's description.
+fn aside(folder: &Path, text: &str) -> io::Result<PathBuf> {
+    loop {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let path = folder.join(format!(".{NAME}.{}.{:x}", std::process::id(), since.as_nanos()));
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            // Another thread's.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+            Ok(mut file) => match file.write_all(text.as_bytes()) {
+                Ok(()) => return Ok(path),
+                Err(error) => {
+                    _ = std::fs::remove_file(path);
+                    return Err(error);
+                }
+            },
+        }
+    }
+}
+
+/// That the groups above can forget their copies when the array is written, as far as can be known before.
+pub(super) fn check(path: &Path) -> io::Result<()> {
+    for (folder, text) in consolidated(path)? {
+        aside(folder, &text).and_then(std::fs::remove_file).map_err(|error| named(folder, &error))?;
+    }
+    Ok(())
+}
+
+/// The groups above forget their copies.
+pub(super) fn forget(path: &Path) -> io::Result<()> {
+    for (folder, text) in consolidated(path)? {
+        let put = |aside: PathBuf| {
+            std::fs::rename(&aside, folder.join(NAME)).inspect_err(|_| {
+                _ = std::fs::remove_file(&aside);
+            })
+        };
+        aside(folder, &text).and_then(put).map_err(|error| named(folder, &error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Groups that an array is written into.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use bdrun_array::source::zarr::Compression;
+use bdrun_array::source::{Sink, Source, Zarr};
+
+use super::{Directory, begin};
+
+/// Who reads a store of version 2 would not find an array of version 3 in it, but what was never written.
+#[test]
+fn an_array_of_a_group_of_version_2_is_not_replaced() {
+    let directory = Directory::new("zarr-old");
+    let at = |name: &str| directory.0.join(name);
+    const ARRAY: &str = r#"{"zarr_format": 2, "shape": [4, 6], "chunks": [4, 6], "dtype": "<f8",
+ "compressor": null, "fill_value": 0.0, "filters": null, "order": "C"}"#;
+    let group = r#"{"zarr_format": 2}"#;
+    let copies = format!(
+        r#"{{"metadata": {{".zgroup": {group}, "a/.zarray": {ARRAY}}}, "zarr_consolidated_format": 1}}"#
+    );
+    for (store, files) in [("group.zarr", vec![".zgroup"]), ("all.zarr", vec![".zgroup", ".zmetadata"])] {
+        for folder in ["a", "b/a"] {
+            std::fs::create_dir_all(at(store).join(folder)).unwrap();
+            std::fs::write(at(store).join(folder).join(".zarray"), ARRAY).unwrap();
+        }
+        for file in files {
+            std::fs::write(at(store).join(file), if file == ".zgroup" { group } else { &copies }).unwrap();
+        }
+        for folder in ["a", "b/a"] {
+            let error = begin(&at(store).join(folder), &[2, 3], Compression::None).unwrap_err();
+            assert!(error.contains("zarr migrate v3") && error.contains(store), "{error}");
+            assert!(at(store).join(folder).join(".zarray").exists());
+        }
+    }
+    // One that is in no group is replaced.
+    std::fs::create_dir(at("alone")).unwrap();
+    std::fs::write(at("alone/.zarray"), ARRAY).unwrap();
+    begin(&at("alone"), &[2, 3], Compression::None).unwrap().finish().unwrap();
+    assert_eq!(Zarr::open(&at("alone")).unwrap().shape(), [4, 6]);
+}
+
+const CONSOLIDATED: &str = r#"{"zarr_format": 3, "node_type": "group", "attributes": {},
+ "consolidated_metadata": {"kind": "inline", "must_understand": false, "metadata": {}}}"#;
+
+/// What a group above says is not passed over: it may have a copy of what is replaced.
+#[test]
+fn a_group_that_cannot_be_read_is_named_before_anything_is_computed() {
+    let directory = Directory::new("zarr-unread");
+    let at = |name: &str| directory.0.join(name);
+    std::fs::create_dir_all(at("x.zarr/of")).unwrap();
+    std::fs::write(at("x.zarr/zarr.json"), CONSOLIDATED).unwrap();
+    // What is written with an escape is a copy as any other, but is not found in the text.
+    let escaped = CONSOLIDATED.replace("dated_m", r"dated\u005fm");
+    for (text, said) in [
+        ("{", "EOF while parsing"),
+        (escaped.as_str(), "cannot be taken away"),
+        (r#"{"zarr_format": 3, "node_type": "array"}"#, "is an array, in which"),
+    ] {
+        std::fs::write(at("x.zarr/of/zarr.json"), text).unwrap();
+        let error = begin(&at("x.zarr/of/a"), &[2, 3], Compression::None).unwrap_err();
+        assert!(error.contains("x.zarr/of") && error.contains(said), "{error}");
+    }
+    let long = std::fs::File::create(at("x.zarr/of/zarr.json")).unwrap();
+    long.set_len((64 << 20) + 1).unwrap();
+    let error = begin(&at("x.zarr/of/a"), &[2, 3], Compression::None).unwrap_err();
+    assert!(error.contains("x.zarr/of/zarr.json: zarr.json has 67108865 bytes"), "{error}");
+    // Nor if it comes meanwhile.
+    std::fs::remove_file(at("x.zarr/of/zarr.json")).unwrap();
+    let sink = begin(&at("x.zarr/of/a"), &[2, 3], Compression::None).unwrap();
+    assert_eq!(std::fs::read_to_string(at("x.zarr/zarr.json")).unwrap(), CONSOLIDATED);
+    std::fs::write(at("x.zarr/of/zarr.json"), "{").unwrap();
+    let error = sink.finish().unwrap_err().to_string();
+    assert!(error.contains("x.zarr/of/zarr.json"), "{error}");
+    std::fs::write(at("x.zarr/of/zarr.json"), CONSOLIDATED).unwrap();
+    sink.finish().unwrap();
+    for folder in ["x.zarr", "x.zarr/of"] {
+        let text = std::fs::read_to_string(at(folder).join("zarr.json")).unwrap();
+        assert_eq!(text, r#"{"zarr_format": 3, "node_type": "group", "attributes": {}}"#);
+        let hidden = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with('.');
+        assert_eq!(std::fs::read_dir(at(folder)).unwrap().flatten().filter(hidden).count(), 0);
+    }
+}
+
+/// The same of one that cannot be written, by a user who may not do everything.
+#[test]
+fn a_group_that_cannot_be_written_is_named_before_anything_is_computed() {
+    const NAME: &str = "groups::a_group_that_cannot_be_written_is_named_before_anything_is_computed";
+    let directory = Directory::new("zarr-unwritten");
+    if rustix::process::geteuid().is_root() {
+        // Nobody may execute the program although its directories are ours. Copied by another process: one
+        // that this one had open for writing could be so in a child of another test, and would not be
+        // executed ("text file busy").
+        let program = directory.0.join("tests");
+        let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
+        assert!(copied.unwrap().success());
+        std::os::unix::fs::chown(&directory.0, Some(65_534), Some(65_534)).unwrap();
+        let mut command = Command::new(&program);
+        command.args([NAME, "--exact", "--nocapture"]).env("TMPDIR", &directory.0);
+        let output = match command.uid(65_534).gid(65_534).output() {
+            Ok(output) => output,
+            Err(error) => {
+                return bdrun_skipped::skipped("root", format!("cannot run as another user: {error}"));
+            }
+        };
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let group = directory.0.join("x.zarr");
+    let set = |mode| std::fs::set_permissions(&group, std::fs::Permissions::from_mode(mode)).unwrap();
+    std::fs::create_dir_all(group.join("of")).unwrap();
+    std::fs::write(group.join("zarr.json"), CONSOLIDATED).unwrap();
+    set(0o555);
+    let begun = begin(&group.join("of/a"), &[2, 3], Compression::None).map(drop);
+    set(0o755);
+    let error = begun.unwrap_err();
+    assert!(error.contains("x.zarr/zarr.json: Permission denied"), "{error}");
+    assert_eq!(std::fs::read_dir(group.join("of")).unwrap().count(), 0);
+}
