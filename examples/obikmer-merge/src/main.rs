@@ -40,10 +40,6 @@ fn main() -> ExitCode {
     };
     match run(&world, cli) {
         Ok(()) => ExitCode::SUCCESS,
-        // Who reads our output may stop whenever he likes.
-        Err(Failure::Ours(Error::Io { source, .. })) if source.kind() == ErrorKind::BrokenPipe => {
-            ExitCode::SUCCESS
-        }
         // Of an agreed error the rank that has it tells; of one that all have, the first.
         Err(Failure::Agreed(error)) => {
             if !matches!(error, Error::Elsewhere { .. }) {
@@ -88,10 +84,10 @@ fn run(world: &World, cli: Cli) -> Result<(), Failure> {
         let options = options(cli.merge, world.budget_bytes()).map_err(Failure::Everybodys)?;
         if comm.rank() == 0 && options.inputs.is_empty() && !options.add {
             let out = options.out.display();
-            print(|to| {
+            // What is merged is the index, whether or not this can be said.
+            let _ = print(|to| {
                 writeln!(to, "no inputs: merging the six bundled genomes into {out}").map_err(writing)
-            })
-            .map_err(Failure::Ours)?;
+            });
         }
         let progress = |label: &str, done, total| world.progress(label, done, total);
         let summary = obikmer_merge::merge(comm, &progress, &options).map_err(|error| match error {
@@ -167,10 +163,13 @@ fn writing(source: std::io::Error) -> Error {
     Error::Io { what: "cannot write to standard output".into(), source }
 }
 
+/// The summary of an index that is there, or what was asked for: who reads it may stop whenever he likes.
 fn print(
     write: impl FnOnce(&mut BufWriter<std::io::StdoutLock<'static>>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
-    write(&mut out)?;
-    out.flush().map_err(writing)
+    match write(&mut out).and_then(|()| out.flush().map_err(writing)) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
 }

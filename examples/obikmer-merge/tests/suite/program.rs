@@ -55,6 +55,18 @@ fn merges_what_is_bundled_and_answers() {
     assert!(!run(dir.path(), &["dump", "obikmer-index"]).status.success());
 }
 
+/// The index is what was asked for, not what is said of it.
+#[test]
+fn what_nobody_reads_leaves_no_index_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obikmer-merge"));
+    let made = command.current_dir(dir.path()).stdout(writer).output().expect("started");
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    assert!(dir.path().join("obikmer-index/index.json").exists(), "{}", text(&made.stderr));
+}
+
 #[test]
 fn errors_are_told_once_and_leave_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
