@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::elsewhere::Elsewhere;
+use super::record::Record;
 use super::setup::Setup;
 use super::{Job, watch};
 use crate::cli::Options;
@@ -81,7 +82,7 @@ fn dealer(options: &Options, setup: &Setup, done: &[Done], nodes: u32) -> Dealer
     let known = &setup.known.informed;
     let ranks = watch::independent(options, &setup.launch, Can::PROGRAM);
     let mut core = Core::new(setup.limits, &ranks).informed(known);
-    for &Done { rank, peak } in done {
+    for &Done { rank, peak, .. } in done {
         core.was_done_before(rank, peak);
     }
     let order = core.line();
@@ -101,10 +102,34 @@ fn dealer(options: &Options, setup: &Setup, done: &[Done], nodes: u32) -> Dealer
     Dealer::new(nodes, order, needs)
 }
 
+/// It was not begun here. (One that waits for its next try was: elsewhere its tries would count anew.)
+fn is_new(record: Option<&Record>) -> bool {
+    record.is_none_or(|record| record.nth == 0)
+}
+
+/// Once nobody else is begun: who of these is over for the core, though nobody has said so. It was to be
+/// begun anew, and was still on its way to its end when that was decided.
+fn begun_no_more(has: &BTreeSet<Rank>, core: &Core) -> Vec<Rank> {
+    has.iter().copied().filter(|&rank| core.activity(rank).is_none()).collect()
+}
+
+/// Who has ended for good by what a node says, and why it failed if it did. That one has ended well is said
+/// twice: once it is written down nobody is to run it again, also if the node is lost before it says more.
+fn has_ended(word: &Word) -> Option<(Rank, Option<&Ending>)> {
+    match word {
+        Word::Tried { rank, ended } if ended.exit == 0 && ended.signal == 0 && !ended.stopped => {
+            Some((*rank, None))
+        }
+        Word::Over { rank, failed } => Some((*rank, failed.as_ref())),
+        _ => None,
+    }
+}
+
 impl Job<'_> {
     /// What the first has said to itself is heard, and ranks are asked for if more could be begun here.
     pub(super) fn ask_for_parts(&mut self) {
         self.hear_own_words();
+        self.give_back_who_is_over();
         let Some(dealt) = &mut self.dealt else { return };
         if dealt.is_over || self.ending.is_some() || self.halted {
             return;
@@ -175,6 +200,7 @@ impl Job<'_> {
 
     /// A master says this.
     pub(super) fn hear_of_parts(&mut self, node: u32, word: Word) {
+        let over = has_ended(&word).map(|(rank, failed)| (rank, failed.cloned()));
         match word {
             Word::Asks { count, idle, free, budget } => {
                 self.deal(News::Asks { node, count, idle, free, budget });
@@ -185,19 +211,10 @@ impl Job<'_> {
             Word::Tried { rank, ended } => {
                 let host = self.elsewhere.as_ref().map(|elsewhere| elsewhere.host(node));
                 self.journal.ended(&self.setup.launch, rank, ended, host);
+                self.ended.tried(rank, ended);
             }
-            Word::Over { rank, failed } => {
-                self.deal(News::Ended { node, rank });
-                match failed {
-                    None => self.count_well(rank),
-                    Some(failed) => {
-                        let host = self.elsewhere.as_ref().map_or("", |elsewhere| elsewhere.host(node));
-                        self.count_failure(rank, failed.on_node(&format!("node {node} ({host})")));
-                    }
-                }
-            }
-            // Heard elsewhere.
-            Word::Asked { .. } | Word::Answer { .. } => {}
+            // Below, or heard elsewhere.
+            Word::Over { .. } | Word::Asked { .. } | Word::Answer { .. } => {}
             Word::AllOver { now: true } => {
                 self.ending.get_or_insert(Ending::Success);
                 self.escalate(EscalationEvent::End);
@@ -208,6 +225,25 @@ impl Job<'_> {
                 }
                 let ranks = self.np();
                 self.events.push(Event::Came { ranks, more: false });
+            }
+        }
+        if let Some((rank, failed)) = over {
+            self.has_ended_at(node, rank, failed);
+        }
+    }
+
+    /// By the first: a rank has ended for good at another node. What is told a second time counts no more.
+    fn has_ended_at(&mut self, node: u32, rank: Rank, failed: Option<Ending>) {
+        let dealer = self.dealt.as_ref().and_then(|dealt| dealt.dealer.as_ref());
+        if !dealer.is_some_and(|dealer| dealer.has(node, rank)) {
+            return;
+        }
+        self.deal(News::Ended { node, rank });
+        match failed {
+            None => self.count_well(rank),
+            Some(failed) => {
+                let host = self.elsewhere.as_ref().map_or("", |elsewhere| elsewhere.host(node));
+                self.count_failure(rank, failed.on_node(&format!("node {node} ({host})")));
             }
         }
     }
@@ -271,20 +307,128 @@ impl Job<'_> {
             // What was given just now may begin.
             self.schedule();
         }
-        let Some(dealt) = &mut self.dealt else { return };
-        let is_new = |rank: &Rank| self.ranks.get(*rank).is_none_or(|record| record.born.is_none());
-        let waits = |rank: &Rank| dealt.has.contains(rank) && self.core.activity(*rank).is_none();
-        let unbegun: Vec<Rank> =
-            ranks.iter().copied().filter(|rank| waits(rank) && (all || is_new(rank))).collect();
+        let waits = |rank: &Rank| self.has_part(*rank) && self.core.activity(*rank).is_none();
+        let may = |rank: &Rank| waits(rank) && (all || is_new(self.ranks.get(*rank)));
+        let unbegun: Vec<Rank> = ranks.iter().copied().filter(may).collect();
         let keep = if all { 0 } else { unbegun.len() / 2 };
         back.extend(&unbegun[keep..]);
-        for &rank in &back {
-            dealt.has.remove(&rank);
+        let back = self.let_go(&back);
+        self.say_of_parts(0, Word::Back(back));
+    }
+
+    /// Those of which it turned out only after a halt that they are begun no more.
+    fn give_back_who_is_over(&mut self) {
+        let Some(dealt) = self.dealt.as_ref().filter(|_| self.halted && self.ending.is_none()) else {
+            return;
+        };
+        let over = begun_no_more(&dealt.has, &self.core);
+        if over.is_empty() {
+            return;
+        }
+        let back = self.let_go(&over);
+        if !back.is_empty() {
+            self.say_of_parts(0, Word::Back(back));
+        }
+        self.hear_own_words();
+    }
+
+    /// These are not begun here, or not again: which of them go back. Those that were to be run again because
+    /// they have failed have failed for good.
+    fn let_go(&mut self, ranks: &[Rank]) -> Vec<Rank> {
+        let mut back = Vec::new();
+        for &rank in ranks {
             if !self.core.was_done_before(rank, 0) {
                 self.events.push(Event::Exited { rank, peak: 0, next: Next::Over });
             }
-            self.ranks.remove(rank);
+            let failed = self.ranks.get_mut(rank).and_then(|record| record.retried.take());
+            if let Some((status, failed)) = failed {
+                self.ranks[rank as usize].status = Some(status);
+                if self.rank_is_over(rank, Some(&failed)) {
+                    self.count_failure(rank, failed);
+                }
+                self.retire(rank);
+            } else {
+                if let Some(dealt) = &mut self.dealt {
+                    dealt.has.remove(&rank);
+                }
+                self.ranks.remove(rank);
+                back.push(rank);
+            }
         }
-        self.say_of_parts(0, Word::Back(back));
+        back
+    }
+
+    fn has_part(&self, rank: Rank) -> bool {
+        self.dealt.as_ref().is_some_and(|dealt| dealt.has(rank))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::residency::{Activity, Limits, Outcome};
+
+    #[test]
+    fn who_was_begun_once_is_not_new() {
+        assert!(is_new(None) && is_new(Some(&Record::default())));
+        // It waits for its next try.
+        let tried = Record { nth: 1, born: None, ..Record::default() };
+        assert!(!is_new(Some(&tried)));
+    }
+
+    /// Three have been begun, when the end of one that was to be run again comes together with the halt, and
+    /// that of one that was stopped to make room after it.
+    #[test]
+    fn who_was_to_be_begun_anew_is_found_after_a_halt() {
+        let limits = Limits {
+            budget: 1 << 30,
+            processors: 4,
+            resident: 4,
+            alive: 4,
+            rank_limit: None,
+            enforce: false,
+            first_reserve: 0,
+            moves: 1,
+            part: 1,
+            ahead: 0,
+        };
+        let mut core = Core::shared_out(limits, Can { rerun: true, ..Can::PROGRAM }, 5);
+        let mut effects = Vec::new();
+        let mut tell = |core: &mut Core, event| core.handle(event, &mut effects);
+        tell(&mut core, Event::Pool { asked: 0, messages: 0, measured: 0, kept: 0 });
+        let reaction = Duration::ZERO;
+        tell(&mut core, Event::Looked { elapsed: Duration::ZERO, busy: 0.0, idle: 4.0, reaction });
+        let has = BTreeSet::from([1, 2, 4]);
+        for &rank in &has {
+            tell(&mut core, Event::Given { rank, declared: 0, known: 1 << 20 });
+            assert_eq!(core.activity(rank), Some(Activity::Starting));
+            tell(&mut core, Event::Done { rank, outcome: Outcome::Started });
+        }
+        tell(&mut core, Event::Halt);
+        assert_eq!(begun_no_more(&has, &core), [] as [Rank; 0]);
+        tell(&mut core, Event::Exited { rank: 4, peak: 0, next: Next::Retry { least: 0 } });
+        assert_eq!(begun_no_more(&has, &core), [4]);
+        tell(&mut core, Event::Exited { rank: 1, peak: 0, next: Next::Stopped });
+        assert_eq!(begun_no_more(&has, &core), [1, 4]);
+    }
+
+    /// What is written down as done is done, whether or not its node comes to say so again.
+    #[test]
+    fn who_has_ended_well_is_over_once_that_is_written_down() {
+        let (began, lived, peak, file) = (SystemTime::UNIX_EPOCH, Duration::ZERO, 7, None);
+        let tried = |exit, signal, stopped| Word::Tried {
+            rank: 5,
+            ended: Ended { exit, signal, stopped, began, lived, peak, file },
+        };
+        assert_eq!(has_ended(&tried(0, 0, false)), Some((5, None)));
+        for other in [tried(3, 0, false), tried(0, 9, false), tried(0, 0, true), Word::Back(vec![5])] {
+            assert_eq!(has_ended(&other), None, "{other:?}");
+        }
+        let failed = Ending::Internal("it failed".into());
+        let over = |failed| Word::Over { rank: 5, failed };
+        assert_eq!(has_ended(&over(Some(failed.clone()))), Some((5, Some(&failed))));
+        assert_eq!(has_ended(&over(None)), Some((5, None)));
     }
 }

@@ -303,7 +303,7 @@ impl Job<'_> {
         let here = self.setup.segment.here();
         for rank in (0..self.np()).filter(|rank| !here.contains(rank)) {
             self.ranks[rank as usize].status = Some("elsewhere".into());
-            self.supervisor.never_was(rank);
+            self.supervisor.is_over(rank);
             if !self.core.was_done_before(rank, 0) {
                 self.events.push(Event::Exited { rank, peak: 0, next: Next::Over });
             }

@@ -1,13 +1,16 @@
 //! What is kept of ranks that have ended: sums, and of each what the statistics tell. Of very many, and if
 //! nobody has asked for more, only of those that are worth a look.
 
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::{Job, resume};
 use crate::display;
+use crate::journal;
 use crate::launch::Given;
-use crate::stats::{MemoryUse, RankStats, Stats};
+use crate::stats::{MemoryUse, ProcessStats, RankStats, Stats};
 
 /// So many are kept before it is looked at which are worth it.
 const MANY: usize = 512;
@@ -49,6 +52,9 @@ pub(super) struct Ended {
     ranks: Vec<RankStats>,
     /// The sums of those that were kept and are not any more.
     rest: RankStats,
+    /// By the first of several nodes: how the last try of each rank of another ended. A node that is lost
+    /// gives no account.
+    tried: HashMap<u32, journal::Ended>,
     pub tally: Tally,
     /// What was set aside for them and what they held.
     pub user: MemoryUse,
@@ -99,6 +105,34 @@ impl Ended {
                 self.rest.add(&left_out);
             }
         }
+    }
+
+    /// A try of a rank has ended at another node.
+    pub fn tried(&mut self, rank: u32, ended: journal::Ended) {
+        if self.all {
+            self.tried.insert(rank, ended);
+        }
+    }
+
+    /// Of a rank that was dealt out, and of which no account came: the same with what was heard of it, if
+    /// anything was. `limit`: that of `--rank-timeout`.
+    fn as_heard(&self, stats: RankStats, limit: Option<Duration>) -> RankStats {
+        let Some(&journal::Ended { exit, signal, stopped, began, lived, peak, .. }) =
+            self.tried.get(&stats.rank)
+        else {
+            return stats;
+        };
+        let status = match (exit, signal) {
+            _ if stopped && limit.is_some_and(|limit| lived > limit) => "timeout".into(),
+            _ if stopped => "stopped".into(),
+            (0, 0) => "ok".into(),
+            (exit, 0) => format!("exit {exit}"),
+            (_, signal) => format!("signal {signal}"),
+        };
+        let start = began.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        let process = ProcessStats { start, end: start + lived.as_secs_f64(), exit_code: exit, signal };
+        // Whether it was looked at often enough is not known.
+        RankStats { status, peak_bytes: peak, process: Some(process), hardly_seen: true, ..stats }
     }
 
     /// What is kept of a rank.
@@ -179,14 +213,16 @@ impl Job<'_> {
         moved
     }
 
-    /// Of ranks that were dealt out, those whom no node has begun: each is in the statistics where all are.
+    /// Of ranks that were dealt out, those whom no node has begun, and those of nodes that are lost: each is
+    /// in the statistics where all are.
     pub(super) fn add_who_never_began(&self, stats: &mut Stats) {
         stats.ranks.dedup_by_key(|rank| rank.rank);
         if !self.ended.all {
             return;
         }
-        let mut began = std::mem::take(&mut stats.ranks).into_iter().peekable();
-        let one = |rank| began.next_if(|stats| stats.rank == rank).unwrap_or_else(|| self.stats_of(rank));
+        let mut told = std::mem::take(&mut stats.ranks).into_iter().peekable();
+        let missing = |rank| self.ended.as_heard(self.stats_of(rank), self.options.launch.rank_timeout);
+        let one = |rank| told.next_if(|stats| stats.rank == rank).unwrap_or_else(|| missing(rank));
         stats.ranks = (0..self.np()).map(one).collect();
     }
 
@@ -210,6 +246,34 @@ impl Job<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of ranks that have ended at a node that is lost what it had told of them stands in the statistics.
+    #[test]
+    fn what_was_heard_of_a_rank_stands_for_its_account() {
+        let mut ended = Ended::new(true);
+        let (began, lived) = (UNIX_EPOCH + Duration::from_secs(100), Duration::from_secs(3));
+        let how = |exit, signal, stopped| {
+            let (peak, file) = (7 << 20, None);
+            journal::Ended { exit, signal, stopped, began, lived, peak, file }
+        };
+        let unborn =
+            |rank| RankStats { rank, status: "unborn".into(), size: Some(5), ..RankStats::default() };
+        // The second is run again.
+        let tries =
+            [(1, how(0, 0, false)), (2, how(4, 0, false)), (2, how(0, 0, false)), (3, how(4, 0, false))];
+        tries.into_iter().for_each(|(rank, tried)| ended.tried(rank, tried));
+        ended.tried(4, how(0, 9, false));
+        ended.tried(5, how(0, 0, true));
+        let limit = Duration::from_secs(2);
+        let status = |rank, limit| ended.as_heard(unborn(rank), limit).status;
+        let all: Vec<String> = (0..6).map(|rank| status(rank, None)).collect();
+        assert_eq!(all, ["unborn", "ok", "ok", "exit 4", "signal 9", "stopped"]);
+        assert_eq!(status(5, Some(limit)), "timeout");
+        let heard = ended.as_heard(unborn(1), Some(limit));
+        let process = ProcessStats { start: 100.0, end: 103.0, exit_code: 0, signal: 0 };
+        assert_eq!((heard.process, heard.peak_bytes, heard.size), (Some(process), 7 << 20, Some(5)));
+        assert_eq!(ended.as_heard(unborn(0), None), unborn(0));
+    }
 
     #[test]
     fn of_very_many_those_worth_a_look_are_kept_and_all_are_summed() {

@@ -9,14 +9,15 @@
 //! Who could begin more at once, and can be given nothing, gets what others have not begun: they are told to
 //! give some of it back. What a lost node had goes to others, in its place in the order.
 
+mod left;
+
 use std::collections::BTreeSet;
 
 use crate::residency::Rank;
+use left::Left;
 
 /// How many may pass the first that does not fit, for each node.
 const PASSES: u32 = 16;
-/// So many are looked through for one that fits.
-const LOOKS: usize = 256;
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,13 +94,6 @@ struct Node {
     is_lost: bool,
 }
 
-impl Node {
-    /// Whether its budget is enough for this need.
-    fn may(&self, need: u64) -> bool {
-        self.budget.is_some_and(|budget| need <= budget)
-    }
-}
-
 /// See the module's text.
 #[derive(Debug)]
 pub struct Dealer {
@@ -109,8 +103,8 @@ pub struct Dealer {
     needs: Vec<u64>,
     /// Where each is in that order; only for those that come back.
     places: Vec<u32>,
-    /// Of these places nobody has the rank.
-    left: BTreeSet<u32>,
+    /// Of which places nobody has the rank.
+    left: Left,
     nodes: Vec<Node>,
     passed: u32,
     halted: bool,
@@ -125,8 +119,9 @@ impl Dealer {
         let most = order.iter().max().map_or(0, |&rank| rank as usize + 1);
         let mut places = vec![u32::MAX; most];
         (0..).zip(&order).for_each(|(place, &rank)| places[rank as usize] = place);
+        let need = |rank: &Rank| needs.get(*rank as usize).copied().unwrap_or(0);
         Self {
-            left: (0..order.len() as u32).collect(),
+            left: Left::new(order.iter().map(need)),
             order,
             needs,
             places,
@@ -143,10 +138,16 @@ impl Dealer {
         self.nodes.get(node as usize).map_or(0, |node| node.has.len() as u32)
     }
 
+    /// Whether a node was given this rank, which has not ended there.
+    #[must_use]
+    pub fn has(&self, node: u32, rank: Rank) -> bool {
+        self.nodes.get(node as usize).is_some_and(|node| node.has.contains(&rank))
+    }
+
     /// How many have not been dealt out, or came back.
     #[must_use]
     pub fn left(&self) -> u32 {
-        self.left.len() as u32
+        self.left.len()
     }
 
     /// What is to be done about it; in order.
@@ -207,7 +208,7 @@ impl Dealer {
 
     fn take_back(&mut self, ranks: impl IntoIterator<Item = Rank>) {
         for rank in ranks {
-            self.left.insert(self.places[rank as usize]);
+            self.left.insert(self.places[rank as usize], self.need(rank));
         }
     }
 
@@ -240,7 +241,7 @@ impl Dealer {
 
     fn give(&mut self, number: usize, place: u32) -> Rank {
         let rank = self.order[place as usize];
-        self.left.remove(&place);
+        self.left.remove(place);
         let need = self.need(rank);
         let node = &mut self.nodes[number];
         (node.asks, node.idle) = (node.asks - 1, node.idle.saturating_sub(1));
@@ -253,23 +254,20 @@ impl Dealer {
     /// The place of the one that a node is to be given; `is_first`: it was given none just now.
     fn next_for(&mut self, number: usize, largest: Option<u64>, is_first: bool) -> Option<u32> {
         let node = &self.nodes[number];
-        let is_largest = node.budget == largest;
-        let may = |place: &&u32| is_largest || node.may(self.need(self.order[**place as usize]));
-        let fits = |place: &&u32| self.need(self.order[**place as usize]) <= node.free;
-        let mut all = self.left.iter().take(LOOKS).filter(may);
-        let first = all.next()?;
-        if fits(&first) {
+        // What is larger than all budgets goes to the largest.
+        let may = if node.budget == largest { u64::MAX } else { node.budget? };
+        let first = self.left.first(0, may)?;
+        if self.need(self.order[first as usize]) <= node.free {
             self.passed = 0;
-            return Some(*first);
+            return Some(first);
         }
         // Nothing else runs here: it fits better nowhere.
         if is_first && node.has.is_empty() {
-            return Some(*first);
+            return Some(first);
         }
         let most = PASSES * self.nodes.len() as u32;
-        let other = all.find(fits).filter(|_| self.passed < most);
-        let first = *first;
-        match other.copied() {
+        let other = self.left.first(first + 1, node.free.min(may)).filter(|_| self.passed < most);
+        match other {
             Some(other) => {
                 self.passed += 1;
                 Some(other)

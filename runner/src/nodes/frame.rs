@@ -92,6 +92,8 @@ pub enum Frame {
     Beat(u64),
     /// By the first, where ranks are dealt out: it has heard a [`Frame::Beat`] of then.
     Heard(u64),
+    /// By the first, where ranks are dealt out: this node is lost, and the job goes on without it.
+    Lost(u32),
     /// By the first master: is there anything that goes on?
     Probe(u64),
     /// The answer.
@@ -237,6 +239,7 @@ impl Frame {
                 | Self::Said(_)
                 | Self::Beat(_)
                 | Self::Heard(_)
+                | Self::Lost(_)
                 | Self::Probe(_)
                 | Self::Probed(_)
                 | Self::Settled

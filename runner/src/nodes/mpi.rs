@@ -371,8 +371,11 @@ impl Transport for Mpi {
         }
         for _ in 0..UNDER_WAY {
             let Some(from) = self.begin_frame()? else { break };
-            self.take_frames(from, take)?;
             any = true;
+            if let Err(error) = self.take_frames(from, take) {
+                self.forget_what_comes(from);
+                failed = failed.and(Err(lost(from, error)));
+            }
         }
         failed.map(|()| any)
     }

@@ -1,19 +1,22 @@
 //! A gateway as another master sees it: what it says, and what it tells its own.
 
-use std::sync::Arc;
+mod dealing;
+
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bdrun_ipc::collective::{Coming, Comm};
 use bdrun_ipc::far::{self, Range};
-use bdrun_ipc::mail::Mail;
+use bdrun_ipc::mail::{BLOCK, Mail};
 use bdrun_ipc::segment::{Segment, Waiting};
 use bdrun_ipc::spread::Spread;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use super::frame::{End, Frame, Probed, Word};
+use super::frame::{End, Frame, Probed};
 use super::gateway::{FAREWELL, Gateway, Order, Shared, Told, WINDOW};
 use super::tests::until;
 use super::transport::threads::{Threads, connected};
@@ -22,9 +25,51 @@ use super::transport::{Body, Came, Result, Transport, TransportError};
 /// At whatever time.
 const BEAT: Frame = Frame::Beat(0);
 
+/// A master that the test is.
+struct Other {
+    carries: Threads,
+    /// What has come to it, and was not looked at yet.
+    come: VecDeque<Frame>,
+}
+
+impl Other {
+    fn by(carries: Threads) -> Self {
+        Self { carries, come: VecDeque::new() }
+    }
+
+    fn send(&mut self, to: u32, frame: &Frame, bytes: &[u8]) {
+        self.carries.send(to, frame.encode(bytes)).unwrap();
+    }
+
+    /// What was said to it next, if it has come.
+    fn hears(&mut self) -> Option<Frame> {
+        let mut take = |_, came| {
+            let Came::Frame(frame) = came else { panic!("a body") };
+            self.come.push_back(Frame::decode(&frame).unwrap().0);
+        };
+        self.carries.receive(&mut take).unwrap();
+        self.come.pop_front()
+    }
+
+    /// All that is said to it until one of these.
+    fn hears_until(&mut self, last: &[Frame]) -> Vec<Frame> {
+        let mut all = vec![];
+        while !all.last().is_some_and(|said| last.contains(said)) {
+            let frame = match until(|| self.hears()) {
+                Frame::Beat(_) => BEAT,
+                frame => frame,
+            };
+            if frame != BEAT || last.contains(&BEAT) {
+                all.push(frame);
+            }
+        }
+        all
+    }
+}
+
 /// The second of two masters, as the first sees it.
 struct Second {
-    first: Threads,
+    first: Other,
     node: u32,
     orders: Sender<Order>,
     told: Receiver<Told>,
@@ -46,8 +91,19 @@ impl Second {
     ) -> Self {
         let mut both = connected(2);
         let (own, first) = (both.remove(node as usize), both.remove(0));
+        Self::by(own, first, made, seen)
+    }
+
+    /// By this transport, of as many as that says.
+    fn by<T: Transport + Send + 'static>(
+        own: T,
+        first: Threads,
+        made: impl FnOnce(Gateway<T>) -> Gateway<T>,
+        seen: impl Fn(Told) -> Told + Send + 'static,
+    ) -> Self {
+        let (node, nodes) = (own.node(), own.nodes());
         let (orders, obeyed) = channel();
-        let spread = Spread { ranks: 2, nodes: 2, node };
+        let spread = Spread { ranks: nodes, nodes, node };
         let segment = Arc::new(Segment::create_spread(spread, 8 << 20, 4 << 20, 8).unwrap());
         let mail = Mail::create(memfd_create(c"spill", MFdFlags::MFD_CLOEXEC).unwrap()).unwrap();
         // Scratch that is full.
@@ -58,53 +114,38 @@ impl Second {
         let tell = Box::new(move |what| tell.send(seen(what)).expect("somebody listens"));
         let gateway = made(Gateway::new(own, spread, (segment.clone(), mail), shared.clone(), tell));
         let gateway = std::thread::spawn(move || gateway.run(vec![], &obeyed));
-        Self { first, node, orders, told, shared, segment, gateway }
+        Self { first: Other::by(first), node, orders, told, shared, segment, gateway }
     }
 
     fn send(&mut self, frame: &Frame) {
-        self.first.send(self.node, frame.encode(&[])).unwrap();
+        self.first.send(self.node, frame, &[]);
+    }
+
+    /// What it tells its main thread next.
+    fn tells(&self) -> Told {
+        self.told.recv_timeout(Duration::from_secs(60)).expect("it tells something")
+    }
+
+    /// It has left.
+    fn has_gone(self) {
+        until(|| self.gateway.is_finished().then_some(()));
+        self.gateway.join().unwrap();
     }
 
     /// All that it says until one of these.
     fn says(&mut self, last: &[Frame]) -> Vec<Frame> {
-        let mut all = vec![];
-        while !all.last().is_some_and(|said| last.contains(said)) {
-            until(|| {
-                let before = all.len();
-                let mut take = |_, came| {
-                    let Came::Frame(frame) = came else { panic!("a body") };
-                    all.push(match Frame::decode(&frame).unwrap().0 {
-                        Frame::Beat(_) => BEAT,
-                        frame => frame,
-                    });
-                };
-                self.first.receive(&mut take).unwrap();
-                if !last.contains(&BEAT) {
-                    all.retain(|frame| *frame != BEAT);
-                }
-                (all.len() > before).then_some(())
-            });
-        }
-        all
+        self.first.hears_until(last)
     }
 
     /// The next frame that is looked for; others are passed over.
-    fn says_such<R>(&mut self, mut such: impl FnMut(Frame) -> Option<R>) -> R {
-        until(|| {
-            let mut found = None;
-            let mut take = |_, came| {
-                let Came::Frame(frame) = came else { panic!("a body") };
-                found = found.take().or_else(|| such(Frame::decode(&frame).unwrap().0));
-            };
-            self.first.receive(&mut take).unwrap();
-            found
-        })
+    fn says_such<R>(&mut self, such: impl Fn(Frame) -> Option<R>) -> R {
+        until(|| self.first.hears().and_then(&such))
     }
 
     fn leave(mut self) {
         self.send(&Frame::Last);
         self.gateway.join().unwrap();
-        self.first.finish();
+        self.first.carries.finish();
     }
 }
 
@@ -219,66 +260,14 @@ fn who_has_said_goodbye_is_still_heard_and_hears() {
     second.gateway.join().unwrap();
 }
 
-/// Where ranks are dealt out the first goes on without one that is silent, tells it so and hears nothing more
-/// of it; how long ago one was heard it says.
-#[test]
-fn the_first_goes_on_without_who_is_silent() {
-    let limit = Some(Duration::from_millis(300));
-    let dealing = |gateway: Gateway<Threads>| gateway.with_times(limit, FAREWELL).dealing(true);
-    let mut first = Second::of(0, dealing, |told| told);
-    first.send(&Frame::Beat(77));
-    first.send(&Frame::Said(Word::Back(vec![3])));
-    first.says(&[Frame::Heard(77)]);
-    assert_eq!(first.told.recv().unwrap(), Told::Said(1, Word::Back(vec![3])));
-    first.orders.send(Order::Say(1, Word::Yours(vec![5]))).unwrap();
-    first.says(&[Frame::Said(Word::Yours(vec![5]))]);
-    assert!(matches!(first.told.recv(), Ok(Told::Lost(1, _))));
-    let said = first.says_such(|frame| match frame {
-        Frame::End(end) => Some(end.why),
-        _ => None,
-    });
-    assert!(said.contains("others run its parts"), "{said}");
-    first.send(&Frame::Said(Word::Back(vec![5])));
-    first.orders.send(Order::Say(1, Word::Yours(vec![7]))).unwrap();
-    first.orders.send(Order::Bye(vec![])).unwrap();
-    assert_eq!(first.told.recv().unwrap(), Told::Over(vec![]), "what it says now counts no more");
-    first.orders.send(Order::Last).unwrap();
-    first.gateway.join().unwrap();
-}
-
-/// A master that the first has not heard for a while begins nothing: what it was given others may run.
-#[test]
-fn who_is_not_heard_begins_nothing() {
-    let mut second = Second::of(1, |gateway| gateway.dealing(true), |told| told);
-    until(|| second.shared.is_heard().then_some(()));
-    let then = second.says_such(|frame| match frame {
-        Frame::Beat(then) => Some(then),
-        _ => None,
-    });
-    // Of long ago: as if it had been under way since.
-    second.shared.forget_heard();
-    second.send(&Frame::Heard(1));
-    second.send(&Frame::Said(Word::Yours(vec![5])));
-    assert_eq!(second.told.recv().unwrap(), Told::Said(0, Word::Yours(vec![5])));
-    assert!(!second.shared.is_heard());
-    second.send(&Frame::Heard(then));
-    until(|| second.shared.is_heard().then_some(()));
-    second.orders.send(Order::Bye(vec![])).unwrap();
-    second.send(&Frame::Bye);
-    assert_eq!(second.told.recv().unwrap(), Told::Over(vec![]));
-    second.orders.send(Order::Last).unwrap();
-    second.says(&[Frame::Last]);
-    second.leave();
-}
-
 /// What goes wrong in a gateway ends the job everywhere, for this reason: it still tells and hears that.
 #[test]
 fn where_scratch_is_full_the_others_are_told() {
     let mut second = Second::begin();
     let len = 64 << 20;
     let piece = Frame::Message { to: 1, what: [0, 0, 5, 0], len, offset: 0, body: 0 };
-    second.first.send(1, piece.encode(&[7; 100])).unwrap();
-    let full = TransportError::Full { rank: 1, need: 100 };
+    second.first.send(1, &piece, &[7; BLOCK as usize]);
+    let full = TransportError::Full { rank: 1, need: BLOCK };
     assert_eq!(second.told.recv().unwrap(), Told::Broken(full));
     it_ends(second);
 }
@@ -312,6 +301,8 @@ fn it_ends(mut second: Second) {
 struct Held {
     inner: Threads,
     goes: Arc<AtomicBool>,
+    /// Who cannot be reached, until that was told.
+    cut_off: Arc<Mutex<Option<u32>>>,
 }
 
 impl Transport for Held {
@@ -342,6 +333,9 @@ impl Transport for Held {
     }
 
     fn receive(&mut self, take: &mut dyn FnMut(u32, Came)) -> Result<bool> {
+        if let Some(node) = self.cut_off.lock().unwrap().take() {
+            return Err(TransportError::Lost { node, why: "it is cut off".into() });
+        }
         self.inner.receive(take)
     }
 
@@ -362,7 +356,7 @@ fn who_asks_waits_until_others_have_got_their_answers() {
     let mut both = connected(2);
     let (own, mut first) = (both.remove(1), both.remove(0));
     let goes = Arc::<AtomicBool>::default();
-    let own = Held { inner: own, goes: goes.clone() };
+    let own = Held { inner: own, goes: goes.clone(), cut_off: Arc::default() };
     let spread = Spread { ranks: 2, nodes: 2, node: 1 };
     let segment = Arc::new(Segment::create_spread(spread, 8 << 20, 4 << 20, 8).unwrap());
     let mail = Mail::create(memfd_create(c"spill", MFdFlags::MFD_CLOEXEC).unwrap()).unwrap();

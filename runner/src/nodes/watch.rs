@@ -66,6 +66,13 @@ impl Watch {
         }
     }
 
+    /// This one was lost, and is heard again.
+    pub fn expect(&mut self, node: u32) {
+        if let Some(other) = self.others.get_mut(node as usize) {
+            other.silent = Some(Duration::ZERO);
+        }
+    }
+
     /// After all was taken in that has come.
     pub fn look(&mut self, now: Instant) -> Seen {
         let Some(limit) = self.limit else { return Seen::default() };
@@ -144,6 +151,10 @@ mod tests {
         watch.heard(3);
         let lost = after(&mut watch, begin, 7000, 30_000).1;
         assert!(is_about(&lost, &[(0, 8000), (2, 10_000), (3, 17_000)]), "each once: {lost:?}");
+        watch.heard(2);
+        watch.expect(3);
+        let lost = after(&mut watch, begin, 30_000, 60_000).1;
+        assert!(is_about(&lost, &[(3, 40_000)]), "again only who is expected again: {lost:?}");
     }
 
     #[test]

@@ -279,6 +279,40 @@ fn what_one_node_cannot_hold_goes_to_one_that_can() {
     assert_eq!(tell(&mut dealer, Event::Lost(0)), []);
 }
 
+/// However many stand before it in the order that need more than a node has.
+#[test]
+fn a_small_node_is_given_what_it_can_hold() {
+    let needs = [vec![40; 300], vec![1; 100]].concat();
+    let mut dealer = Dealer::new(2, (0..400).collect(), needs);
+    let mut effects = vec![];
+    dealer.handle(Event::Asks { node: 1, count: 2, idle: 2, free: 32, budget: 32 }, &mut effects);
+    assert_eq!(effects, [Effect::Give { node: 1, ranks: vec![300, 301] }]);
+    assert_eq!((dealer.left(), dealer.has(1, 300), dealer.has(0, 300)), (398, true, false));
+    effects.clear();
+    // The same of what passes one that does not fit beside what runs.
+    dealer.handle(Event::Asks { node: 0, count: 1, idle: 1, free: 50, budget: 50 }, &mut effects);
+    dealer.handle(Event::Asks { node: 0, count: 1, idle: 1, free: 10, budget: 50 }, &mut effects);
+    let give = |rank| Effect::Give { node: 0, ranks: vec![rank] };
+    assert_eq!(effects, [give(0), give(302)]);
+}
+
+/// What has ended well is run by nobody again, also if its node is lost thereafter.
+#[test]
+fn what_has_ended_is_not_dealt_anew_after_a_loss() {
+    let mut dealer = Dealer::new(2, vec![0, 1], vec![]);
+    let mut effects = vec![];
+    let mut tell = |dealer: &mut Dealer, event| {
+        dealer.handle(event, &mut effects);
+        std::mem::take(&mut effects)
+    };
+    let asks = |node| Event::Asks { node, count: 2, idle: 2, free: 50, budget: 50 };
+    assert_eq!(tell(&mut dealer, asks(1)), [Effect::Give { node: 1, ranks: vec![0, 1] }]);
+    assert_eq!(tell(&mut dealer, Event::Ended { node: 1, rank: 0 }), []);
+    assert_eq!((dealer.has(1, 0), dealer.has(1, 1)), (false, true));
+    assert_eq!(tell(&mut dealer, Event::Lost(1)), []);
+    assert_eq!(tell(&mut dealer, asks(0)), [Effect::Give { node: 0, ranks: vec![1] }]);
+}
+
 /// Who is lost before it has answered is not waited for.
 #[test]
 fn what_others_have_not_begun_is_dealt_anew_also_after_a_loss() {

@@ -4,6 +4,10 @@
 //! what they ask, and hears how the job ends there. Once all have said so each says its *last word*, and
 //! leaves when it has heard that of all. Who is silent is not waited for (`watch.rs`).
 //!
+//! Where ranks are dealt out a job goes on without one that is lost, but for the first. So the first says who
+//! is: another that hears nothing of one does not wait for it until it does. That the job ends is told to the
+//! first, which tells the others, so that one that it has lost ends nobody.
+//!
 //! What goes wrong in a gateway's work does not end it: it does nothing more for ranks, but the other masters
 //! have to be told.
 
@@ -11,9 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use bdrun_ipc::segment::monotonic_ns;
-
-use super::{Gateway, Order, Peer, SILENCE, Told};
+use super::{Gateway, Order, Peer, SILENCE, Told, lease};
 use crate::exit::Ending;
 use crate::nodes::frame::{End, Frame};
 use crate::nodes::transport::{Came, Result, Transport, TransportError};
@@ -74,28 +76,44 @@ impl<T: Transport> Gateway<T> {
     pub(super) fn look_at_others(&mut self) -> Result<()> {
         let seen = self.watch.look(Instant::now());
         for node in seen.lost {
-            if self.goes_on_without(node) && self.spread.node == 0 {
+            let judges = !self.deals || self.spread.node == 0 || node == 0;
+            let peer = &mut self.peers[node as usize];
+            if !judges {
+                peer.is_silent = true;
+                continue;
+            }
+            let why = peer.cut_off.take().unwrap_or_else(|| {
+                let silent = self.limit.unwrap_or_default().as_secs_f64();
+                format!(
+                    "the master of node {node} has said nothing for {silent} s: its machine, or the network to it, is down, or stands still \
+                     ({SILENCE}=SECONDS in the environment waits longer, 0 for ever)"
+                )
+            });
+            if self.goes_on_without(node) {
                 // Should it be there after all: what it had others run now.
                 let end = Ending::Internal("it was silent for too long: others run its parts".into());
                 let (code, why) = (end.code(), end.to_string());
                 self.send(node, &Frame::End(End { code, why, has_grace: false }), &[])?;
             }
-            self.peers[node as usize].is_lost = true;
-            if self.failed.is_none() && self.said_last.is_none() {
-                let silent = self.limit.unwrap_or_default().as_secs_f64();
-                let why = format!(
-                    "the master of node {node} has said nothing for {silent} s: its machine, or the network to it, is down, or stands still \
-                     ({SILENCE}=SECONDS in the environment waits longer, 0 for ever)"
-                );
-                if self.goes_on_without(node) {
-                    (self.tell)(Told::Lost(node, why));
-                } else {
-                    // The main thread ends the job, and tells those that can be reached.
-                    (self.tell)(Told::Broken(TransportError::Broken(why)));
-                }
-            }
+            self.lose(node, why)?;
         }
-        if seen.beats { self.tell_all(&Frame::Beat(monotonic_ns())) } else { Ok(()) }
+        if seen.beats { self.tell_all(&Frame::Beat(lease::now())) } else { Ok(()) }
+    }
+
+    /// This one is lost. The main thread is told, if the job does not end anyway. Where it goes on, so are
+    /// the others: none of them waits for it, nor, in MPI, for those that do not come there without it.
+    fn lose(&mut self, node: u32, why: String) -> Result<()> {
+        self.peers[node as usize].is_lost = true;
+        let goes_on = self.goes_on_without(node);
+        if self.failed.is_none() && self.said_last.is_none() {
+            (self.tell)(if goes_on {
+                Told::Lost(node, why)
+            } else {
+                // The main thread ends the job, and tells those that can be reached.
+                Told::Broken(TransportError::Broken(why))
+            });
+        }
+        if goes_on { self.tell_all(&Frame::Lost(node)) } else { Ok(()) }
     }
 
     /// Whether a job goes on that has lost this node.
@@ -108,13 +126,56 @@ impl<T: Transport> Gateway<T> {
         match result {
             Err(TransportError::Lost { node, why }) if self.goes_on_without(node) => {
                 if !std::mem::replace(&mut self.peers[node as usize].is_lost, true) {
-                    self.watch.forget(node);
-                    (self.tell)(Told::Lost(node, why));
+                    self.cut_off(node, why)?;
                 }
                 Ok(R::default())
             }
             other => other,
         }
+    }
+
+    /// This node cannot be reached. It may be there all the same, and then begins what it was given until its
+    /// lease is over: so it is told as late as that of one of which nothing is heard from now on.
+    fn cut_off(&mut self, node: u32, why: String) -> Result<()> {
+        if self.spread.node != 0 {
+            self.watch.forget(node);
+        } else if self.limit.is_some() {
+            self.watch.heard(node);
+            self.peers[node as usize].cut_off = Some(why);
+        } else {
+            // Leases have no end.
+            self.lose(node, why)?;
+        }
+        Ok(())
+    }
+
+    /// A node says that the job ends.
+    pub(super) fn heard_of_the_end(&mut self, from: u32, end: End) -> Result<()> {
+        let mut told = Ok(());
+        if self.failed.is_none() {
+            self.failed = Some(Instant::now());
+            self.follows = Some(from);
+            if self.deals && self.spread.node == 0 {
+                let frame = Frame::End(end.clone());
+                let others = self.others().filter(|&node| node != from);
+                told = others.map(|node| self.send(node, &frame, &[])).fold(Ok(()), Result::and);
+            }
+        }
+        (self.tell)(Told::Ended(from, end));
+        told
+    }
+
+    /// A node says nothing more. Where ranks are dealt out, and the first does so before all is over here, or
+    /// another before all is over at the first, though nothing has failed, that one is lost. (Its ranks are
+    /// over: it has said goodbye before.)
+    pub(super) fn heard_the_last(&mut self, from: u32) -> Result<()> {
+        self.watch.forget(from);
+        let is_early = self.deals && !self.said_bye && self.failed.is_none();
+        if is_early && (from == 0 || self.spread.node == 0) {
+            return self.lose(from, format!("the master of node {from} has left"));
+        }
+        self.peers[from as usize].said_last = true;
+        Ok(())
     }
 
     pub(super) fn obey(&mut self, orders: &Receiver<Order>) -> Result<bool> {
@@ -123,7 +184,12 @@ impl<T: Transport> Gateway<T> {
             match orders.try_recv() {
                 Ok(Order::End(end)) => {
                     self.failed.get_or_insert_with(Instant::now);
-                    self.tell_all(&Frame::End(end))?;
+                    let frame = Frame::End(end);
+                    if self.deals && self.spread.node != 0 {
+                        self.send(0, &frame, &[])?;
+                    } else {
+                        self.tell_all(&frame)?;
+                    }
                 }
                 Ok(Order::Bye(account)) => {
                     self.is_awaited = true;
@@ -163,7 +229,7 @@ impl<T: Transport> Gateway<T> {
     /// Once all is over everywhere, of which nobody knows who has only said goodbye: the first is given what
     /// others have told, and when that was told, nothing more goes to anybody.
     pub(super) fn say_last(&mut self) -> Result<()> {
-        let is_done = |peer: &Peer| peer.said_bye || peer.is_lost;
+        let is_done = |peer: &Peer| peer.said_bye || !peer.is_waited_for();
         let all = self.others().all(|node| is_done(&self.peers[node as usize]));
         let in_time = self.failed.is_none_or(|since| since.elapsed() < self.farewell);
         if !self.said_bye || (!all && in_time) {
@@ -190,15 +256,17 @@ impl<T: Transport> Gateway<T> {
         let is_done = |(node, peer): (u32, &Peer)| {
             let is_gone = has_failed && !peer.said_bye && self.follows != Some(node);
             let has_come = peer.coming.is_empty() || self.is_broken;
-            peer.is_lost || is_gone || (peer.said_last && has_come)
+            !peer.is_waited_for() || is_gone || (peer.said_last && has_come)
         };
-        let is_sent = self.transport.unsent() == 0 || has_failed || peers().any(|(_, peer)| peer.is_lost);
+        let is_lost = |(_, peer): (u32, &Peer)| !peer.is_waited_for();
+        let is_sent = self.transport.unsent() == 0 || has_failed || peers().any(is_lost);
         (peers().all(is_done) && is_sent) || (has_failed && since.elapsed() > LAST_WORD)
     }
 
     /// If somebody is gone without a word, MPI would wait for it: the launcher sees to the others.
     pub(super) fn leave(mut self) {
-        if !self.is_broken && self.others().all(|node| self.peers[node as usize].said_last) {
+        let comes = |peer: &Peer| peer.said_last && !(peer.is_lost && self.deals);
+        if !self.is_broken && self.others().all(|node| comes(&self.peers[node as usize])) {
             self.shared.finish();
             self.transport.finish();
         }

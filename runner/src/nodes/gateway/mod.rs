@@ -18,11 +18,13 @@
 //! | which node's question is answered next? | `giving.rs` |
 //! | how do messages go and come? | `messages.rs` |
 //! | does anything go on anywhere? | `quiet.rs` |
+//! | by which clock may a master begin what it was given? | `lease.rs` |
 //! | how does it end, and who is still there? | `end.rs` |
 
 mod collectives;
 mod end;
 mod giving;
+mod lease;
 mod messages;
 mod quiet;
 
@@ -37,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use bdrun_ipc::inbox::Arrived;
 use bdrun_ipc::mail::Mail;
-use bdrun_ipc::segment::{Segment, monotonic_ns};
+use bdrun_ipc::segment::Segment;
 use bdrun_ipc::spread::Spread;
 
 use crate::nodes::book::{Book, Event};
@@ -116,7 +118,7 @@ pub struct Shared {
     quiet_at: AtomicU64,
     /// All have said their last word, and MPI is told to finish.
     finishes: AtomicBool,
-    /// The first master has heard that this one was there then, by the clock of this machine, ns.
+    /// The first master has heard that this one was there then, by [`lease::now`] of this machine.
     heard: AtomicU64,
 }
 
@@ -145,7 +147,7 @@ impl Shared {
     /// have taken it for lost since? What it says itself may have been under way for long.
     pub fn is_heard(&self) -> bool {
         let Some(limit) = silence() else { return true };
-        Duration::from_nanos(monotonic_ns().saturating_sub(self.heard.load(SeqCst))) < limit / 4 * 3
+        Duration::from_nanos(lease::now().saturating_sub(self.heard.load(SeqCst))) < limit / 4 * 3
     }
 
     /// As if it had not, ever.
@@ -189,8 +191,20 @@ struct Peer {
     owed: u64,
     said_bye: bool,
     said_last: bool,
-    /// Nothing is heard of it any more.
+    /// Nothing is said to it any more, nor heard of it.
     is_lost: bool,
+    /// Why, while that is not told yet: it may still begin what it was given.
+    cut_off: Option<String>,
+    /// Where the first says who is lost: nothing was heard of it here for long. It is not waited for until it
+    /// is heard again.
+    is_silent: bool,
+}
+
+impl Peer {
+    /// Whether it is waited for.
+    fn is_waited_for(&self) -> bool {
+        !self.is_lost && !self.is_silent
+    }
 }
 
 /// See the module's text.
@@ -297,7 +311,7 @@ impl<T: Transport> Gateway<T> {
         // What is slept is what was meant, and not the 50 µs more that others do not mind.
         let _ = nix::sys::prctl::set_timerslack(1);
         let mut idle_since = Instant::now();
-        self.shared.heard(monotonic_ns());
+        self.shared.heard(lease::now());
         loop {
             let early = std::mem::take(&mut early);
             match self.turn_unless_broken(early, orders) {
@@ -388,9 +402,13 @@ impl<T: Transport> Gateway<T> {
 
     /// What another gateway says.
     fn take(&mut self, from: u32, frame: Frame, bytes: &[u8]) -> Result<()> {
-        if self.peers[from as usize].is_lost && self.deals {
-            // What it had is run by others.
+        let peer = &mut self.peers[from as usize];
+        if peer.is_lost && self.deals {
+            // What it had is run by others, or will be.
             return Ok(());
+        }
+        if std::mem::take(&mut peer.is_silent) {
+            self.watch.expect(from);
         }
         self.came += u64::from(frame.is_work());
         self.watch.heard(from);
@@ -427,23 +445,18 @@ impl<T: Transport> Gateway<T> {
             }
             Frame::Settled => (self.tell)(Told::Settled),
             Frame::Said(word) => (self.tell)(Told::Said(from, word)),
-            Frame::End(end) => {
-                if self.failed.is_none() {
-                    self.failed = Some(Instant::now());
-                    self.follows = Some(from);
-                }
-                (self.tell)(Told::Ended(from, end));
-            }
+            Frame::End(end) => self.heard_of_the_end(from, end)?,
             Frame::Account => self.accounts.push((from, bytes.to_vec())),
             Frame::Bye => self.peers[from as usize].said_bye = true,
-            Frame::Last => {
-                self.peers[from as usize].said_last = true;
-                self.watch.forget(from);
-            }
+            Frame::Last => self.heard_the_last(from)?,
             Frame::Beat(then) if self.deals && self.spread.node == 0 => {
                 self.send(from, &Frame::Heard(then), &[])?;
             }
             Frame::Heard(then) => self.shared.heard(then),
+            Frame::Lost(node) => {
+                self.watch.forget(node);
+                self.peers[node as usize].is_lost = true;
+            }
             Frame::Probed(_) | Frame::Hello(_) | Frame::Beat(_) => {}
         }
         Ok(())

@@ -15,6 +15,8 @@ struct Answers {
     /// Requests made so far, and those that are done.
     requests: usize,
     done: HashSet<usize>,
+    /// Of which MPI says that they have failed.
+    failed: HashSet<usize>,
     /// A frame that is there: of whom, and its bytes.
     there: Option<(c_int, Vec<u8>)>,
     /// Where frames are written to, by request.
@@ -71,6 +73,9 @@ unsafe extern "C" fn test(tested: *mut Handle, flag: *mut c_int, _: *mut Status)
         // SAFETY: the caller's; and a frame comes to where the caller said it is to lie.
         unsafe {
             let number = (*tested).addr();
+            if answers.failed.contains(&number) {
+                return 1;
+            }
             let is_done = answers.done.contains(&number);
             *flag = c_int::from(is_done);
             if is_done && let Some(at) = answers.into.iter().position(|(which, ..)| *which == number) {
@@ -78,8 +83,8 @@ unsafe extern "C" fn test(tested: *mut Handle, flag: *mut c_int, _: *mut Status)
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), into, bytes.len());
             }
         }
-    });
-    0
+        0
+    })
 }
 
 unsafe extern "C" fn improbe(
@@ -206,6 +211,26 @@ fn a_frame_is_taken_once_it_is_whole() {
     with(|answers| answers.done.insert(1));
     assert_eq!(come(&mut mpi), [(2, Came::Frame(vec![7; 100]))]);
     assert_eq!(come(&mut mpi), []);
+}
+
+/// It is the same to the others whether a frame fails as soon as it begins to come, or later.
+#[test]
+fn who_cannot_be_heard_is_lost() {
+    for fails_at_once in [true, false] {
+        let mut mpi = first();
+        with(|answers| *answers = Answers { there: Some((2, vec![7; 100])), ..Answers::default() });
+        if !fails_at_once {
+            assert!(mpi.receive(&mut |_, _| panic!("it is not whole")).expect("it comes"));
+        }
+        with(|answers| answers.failed.insert(1));
+        let failed = mpi.receive(&mut |_, _| panic!("nothing has come"));
+        assert!(matches!(failed, Err(TransportError::Lost { node: 2, .. })), "{failed:?}");
+        with(|answers| answers.there = Some((1, vec![8; 3])));
+        with(|answers| answers.done.insert(2));
+        let mut all = vec![];
+        mpi.receive(&mut |from, what| all.push((from, what))).expect("it was said");
+        assert_eq!(all, [(1, Came::Frame(vec![8; 3]))]);
+    }
 }
 
 /// Frames and bodies count alike: whoever lends one knows by its number when it is sent.
