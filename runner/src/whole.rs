@@ -54,6 +54,19 @@ impl Target {
     }
 }
 
+/// The regular file that a path is the name of, or will be: its name behind all links. Of a device, a pipe,
+/// and our own standard output, nothing.
+pub(crate) fn regular(path: &Path) -> Option<PathBuf> {
+    match path.symlink_metadata() {
+        Ok(there) if there.is_symlink() => match Target::of(path) {
+            Ok(Target::File(path)) => Some(path),
+            _ => None,
+        },
+        Ok(there) => there.is_file().then(|| path.to_owned()),
+        Err(_) => Some(path.to_owned()),
+    }
+}
+
 /// Where a file is made that is named by links to nothing.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();

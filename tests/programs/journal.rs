@@ -9,14 +9,14 @@ use crate::common::{Directory, LIMIT, Outcome, bdrun_args, poll, program, skippe
 
 /// A folder with a list of parts, and a program that says in `ran` that it runs, does what `$there/do-PART`
 /// says, if there is one, and prints a result.
-struct Bench {
+pub(crate) struct Bench {
     dir: Directory,
     list: String,
     program: String,
 }
 
 impl Bench {
-    fn new(name: &str, parts: &[&str]) -> Self {
+    pub(crate) fn new(name: &str, parts: &[&str]) -> Self {
         let dir = Directory::new(name);
         let at = |name: &str| dir.path().join(name).display().to_string();
         fs::create_dir(at("out")).unwrap();
@@ -30,15 +30,15 @@ impl Bench {
         Self { list: at("list"), program, dir }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.at(name), text).unwrap();
     }
 
-    fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.at(name)).unwrap_or_default()
     }
 
@@ -59,26 +59,26 @@ impl Bench {
         args
     }
 
-    fn run(&self, option: &str, more: &[&str]) -> Outcome {
+    pub(crate) fn run(&self, option: &str, more: &[&str]) -> Outcome {
         bdrun_args(self.args(option, more)).run()
     }
 
     /// How often each part was run, in order of their names.
-    fn ran(&self) -> Vec<(String, usize)> {
+    pub(crate) fn ran(&self) -> Vec<(String, usize)> {
         let text = self.read("ran");
         let mut parts: Vec<&str> = text.lines().collect();
         parts.sort_unstable();
         parts.chunk_by(|a, b| a == b).map(|same| (same[0].to_owned(), same.len())).collect()
     }
 
-    fn files(&self) -> Vec<String> {
+    pub(crate) fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.at("out")).unwrap().flatten();
         let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
         names.sort_unstable();
         names
     }
 
-    fn has_all(&self, parts: &[&str]) {
+    pub(crate) fn has_all(&self, parts: &[&str]) {
         assert_eq!(self.files(), parts);
         for part in parts {
             assert_eq!(self.read(&format!("out/{part}")), format!("result of {part}\n"));

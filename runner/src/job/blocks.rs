@@ -69,6 +69,7 @@ impl Blocks {
             sum.store(0, SeqCst);
         }
         block.evictions.store(0, SeqCst);
+        block.paging_ns.store(0, SeqCst);
         places.free.push(place);
     }
 
@@ -104,6 +105,7 @@ mod tests {
             blocks.enter(rank);
             blocks.enter(rank);
             blocks.rank(rank).peak.store(rank.into(), SeqCst);
+            blocks.rank(rank).paging_ns.store(rank.into(), SeqCst);
         }
         assert_eq!(blocks.rank(1_000_000).peak.load(SeqCst), 1_000_000);
         let was = at(1_000_000);
@@ -112,6 +114,7 @@ mod tests {
         assert_eq!(at(1_000_000), nobody);
         blocks.enter(9);
         assert_eq!((at(9), blocks.rank(9).peak.load(SeqCst)), (was, 0));
+        assert_eq!(blocks.rank(9).paging_ns.load(SeqCst), 0);
         assert_eq!((blocks.rank(7).peak.load(SeqCst), blocks.rank(8).peak.load(SeqCst)), (7, 8));
         let plain = Blocks::new(Segment::create(4, 1 << 20, 1 << 18, 2).unwrap(), false);
         assert!(std::ptr::eq(plain.rank(3), plain.segment.rank(3)));

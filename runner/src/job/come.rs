@@ -67,6 +67,10 @@ fn is_full(error: &std::io::Error) -> bool {
 impl Job<'_> {
     /// Parts were read.
     pub(super) fn came(&mut self, came: Came) {
+        if self.coming.is_none() {
+            // Nobody else is begun (`--halt soon`).
+            return;
+        }
         let more = !matches!(came, Came::End(_));
         let taken = match came {
             Came::Lines(lines) => self.setup.launch.add(lines).map(|()| self.np()),

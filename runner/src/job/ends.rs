@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::record::Record;
 use super::{GRACE, Job, LAST_WORDS};
 use crate::cli::{Halt, When, Why};
 use crate::exit::Ending;
@@ -32,6 +33,14 @@ impl Job<'_> {
         if record.tries[kind] >= most[kind] {
             return None;
         }
+        if self.reads_once(rank) {
+            self.note(&format!(
+                "{failed}: it is not run again, as what it has read of bdrun's standard input is gone (give it a file: --stdin FILE, \
+                 < FILE; or nothing: < /dev/null)"
+            ));
+            return None;
+        }
+        let record = &mut self.ranks[rank as usize];
         record.tries[kind] += 1;
         let left = most[kind] - record.tries[kind];
         let factor = if by_memory == 1 { 1 << record.tries[1].min(20) } else { 1 };
@@ -72,7 +81,10 @@ impl Job<'_> {
             return;
         }
         self.note(&ending.to_string());
-        self.first_failure.get_or_insert(ending);
+        // Those who run to their end after the job has done what it was to do change nothing of that.
+        if !(self.halted && halt.why == Why::Success) {
+            self.first_failure.get_or_insert(ending);
+        }
         self.halt_soon(halt);
     }
 
@@ -119,6 +131,28 @@ impl Job<'_> {
             // Before the end that is the reason: another would be begun in the place of who has ended.
             self.events.insert(0, Event::Halt);
             self.begin_no_delayed();
+            self.fail_who_waits();
+            if self.coming.take().is_some() {
+                // Who reads the list reads on as others begin, which is never again.
+                self.events.push(Event::Came { ranks: self.np(), more: false });
+            }
+        }
+    }
+
+    /// Those whose last try has failed, and that would have been run again, have failed.
+    fn fail_who_waits(&mut self) {
+        let waits = |(rank, record): (u32, &Record)| record.retried.is_some().then_some(rank);
+        let waiting: Vec<u32> = self.ranks.iter().filter_map(waits).collect();
+        for rank in waiting {
+            let record = &mut self.ranks[rank as usize];
+            let Some((status, failed)) = record.retried.take() else { continue };
+            record.status = Some(status);
+            self.supervisor.is_over(rank);
+            self.failures += 1;
+            if self.halt_of(rank).why != Why::Success {
+                self.first_failure.get_or_insert(failed);
+            }
+            self.retire(rank);
         }
     }
 

@@ -7,7 +7,7 @@ use bdrun_ipc::control::{self, FailureKind, Frame};
 use super::{Job, setup};
 use crate::cli::{Halt, MAX_RANKS};
 use crate::exit::Ending;
-use crate::residency::{Event, Next, Outcome};
+use crate::residency::{Can, Event, Next, Outcome};
 use crate::supervisor::{self, EscalationEvent, Happening, OomKill};
 
 impl Job<'_> {
@@ -24,10 +24,15 @@ impl Job<'_> {
 
     pub(super) fn take_happening(&mut self, happening: Happening) {
         match happening {
-            Happening::Spawned { rank, pid, group, at } => {
-                self.ranks[rank as usize].pid = Some(pid);
+            Happening::Spawned { rank, pid, group, at, output } => {
+                let record = &mut self.ranks[rank as usize];
+                (record.pid, record.output) = (Some(pid), output);
                 self.spawned(rank, group, at);
                 self.events.push(Event::Done { rank, outcome: Outcome::Started });
+                if self.reads_once(rank) && self.is_stranger(rank) {
+                    let can = Can { rerun: false, ..self.watch.stranger(self.options) };
+                    self.events.push(Event::Can { rank, can });
+                }
             }
             Happening::SpawnFailed { rank, error } => {
                 self.gone(rank);
@@ -44,7 +49,8 @@ impl Job<'_> {
                 let (peak, stopped) = self.ended(rank, &usage, ending.success());
                 self.gone(rank);
                 let overdue = self.ranks[rank as usize].overdue.is_some();
-                let failed = if ending.success() && !overdue {
+                // One whose failure was counted is killed for that, whatever it ends with.
+                let failed = if ending.success() && !overdue && !self.ranks[rank as usize].failed {
                     None
                 } else {
                     Some(self.rank_failed(rank, ending, oom, doing))
@@ -53,6 +59,14 @@ impl Job<'_> {
                     .as_ref()
                     .filter(|_| !stopped)
                     .and_then(|failed| self.retry(rank, failed, oom, peak));
+                let how = match ending {
+                    _ if overdue => "timeout".into(),
+                    // It ended before it was killed.
+                    supervisor::Ending::Code(0) if failed.is_some() => "stopped".into(),
+                    supervisor::Ending::Code(0) => "ok".into(),
+                    supervisor::Ending::Code(code) => format!("exit {code}"),
+                    supervisor::Ending::Signal { signal, .. } => format!("signal {signal}"),
+                };
                 let next = if stopped { Next::Stopped } else { retry.unwrap_or(Next::Over) };
                 self.events.push(Event::Exited { rank, peak, next });
                 if !stopped {
@@ -60,18 +74,18 @@ impl Job<'_> {
                 }
                 if next != Next::Over && self.ending.is_none() {
                     self.ranks[rank as usize].pid = None;
+                    if stopped {
+                        self.supervisor.forget(rank);
+                    } else if let Some(failed) = failed {
+                        self.ranks[rank as usize].retried = Some((how, failed));
+                    }
                     return;
                 }
+                self.supervisor.is_over(rank);
                 // What one says of itself that was told to end does not count.
                 let told = self.setup.alone && self.escalation.ending();
                 let stopped = self.ending.is_some() && (told || !ending.success());
-                self.ranks[rank as usize].status = Some(match ending {
-                    _ if stopped => "stopped".into(),
-                    _ if overdue => "timeout".into(),
-                    supervisor::Ending::Code(0) => "ok".into(),
-                    supervisor::Ending::Code(code) => format!("exit {code}"),
-                    supervisor::Ending::Signal { signal, .. } => format!("signal {signal}"),
-                });
+                self.ranks[rank as usize].status = Some(if stopped { "stopped".into() } else { how });
                 if self.ending.is_none() {
                     match failed {
                         Some(failed) => self.fail_rank(rank, failed),
@@ -92,20 +106,30 @@ impl Job<'_> {
                 }
                 self.escalate(EscalationEvent::Signal(signal));
             }
-            Happening::OutputFailed { error, .. } => self.end(output_failed(&error)),
+            Happening::OutputFailed { error, .. } => self.end_for_output(output_failed(&error)),
             // Before anybody asked for it.
             Happening::Forwarded => {
                 self.end(Ending::Internal("the threads that forward output have ended".into()))
             }
             Happening::HoldFailed(error) => {
-                let what =
-                    if self.options.launch.keep_order { "--keep-order: output" } else { "a long line" };
-                self.end(Ending::ScratchBroken(format!("{what} cannot be held back: {error}")));
+                let failed = self.hold_failed(&error);
+                self.end_for_output(failed);
             }
             Happening::KeeperLost => {
                 self.end(Ending::Internal("the keeper of the job's processes was killed".into()));
             }
         }
+    }
+
+    /// Output is lost: also a job that has ended well, and only waits for its ranks to end, has not.
+    fn end_for_output(&mut self, failed: Ending) {
+        self.end_otherwise(failed);
+        self.escalate(EscalationEvent::Fail);
+    }
+
+    pub(super) fn hold_failed(&self, error: &std::io::Error) -> Ending {
+        let what = if self.options.launch.keep_order { "--keep-order: output" } else { "a long line" };
+        Ending::ScratchBroken(format!("{what} cannot be held back: {error}"))
     }
 
     fn rank_failed(

@@ -34,8 +34,8 @@ pub(super) enum Message {
     Asked(Asked),
     /// Something is said by the masters of other nodes.
     Nodes(Told),
-    /// The journal cannot be written: why.
-    JournalFailed(String),
+    /// The journal and the job log are written, or cannot be: why.
+    Journal(Result<(), String>),
 }
 
 impl From<Happening> for Message {

@@ -181,6 +181,10 @@ impl Job<'_> {
             if record.group.is_none() || !is_of_this {
                 continue;
             }
+            if record.is_leaving() && !accounts.is_adopted(rank) {
+                // The look was before that, and is heard after it: from here on its mover tells.
+                continue;
+            }
             record.last = sample;
             if accounts.is_adopted(rank) {
                 self.measured_besides(rank, &sample);
@@ -197,7 +201,7 @@ impl Job<'_> {
             self.record_size(rank, bytes + out);
             self.events.push(Event::Sample { rank, bytes, fixed });
         }
-        self.watch.note_peaks(&self.ranks, measured.elapsed);
+        self.watch.note_peaks(&self.ranks, measured.gap);
         let (elapsed, busy, reaction) = (measured.elapsed, measured.busy, self.watch.reaction);
         let idle = self.watch.idle.look(elapsed, self.core.limits().processors, busy);
         self.events.push(Event::Looked { elapsed, busy, idle, reaction });

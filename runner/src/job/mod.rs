@@ -68,6 +68,7 @@ mod resume;
 mod scratch;
 mod setup;
 mod shrink;
+mod stdin;
 mod watch;
 
 use std::collections::VecDeque;
@@ -113,6 +114,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 const STILL: Duration = Duration::from_secs(1);
 /// How often the live line is drawn.
 const TICK: Duration = Duration::from_millis(200);
+/// No rank waits longer for its turn to begin (`--delay`).
+const LONGEST_DELAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// How long the end of a job that was killed may take.
 const KILLED_PATIENCE: Duration = Duration::from_secs(5);
 type SharedOutput = Screen;
@@ -192,6 +195,7 @@ struct Job<'a> {
 pub fn run(mut options: Options) -> u8 {
     let (begin, began) = (Instant::now(), SystemTime::now());
     supervisor::keep_ended_children();
+    supervisor::outlive_file_limit();
     let screen = match Screen::start(display::new(options.output_kind(), options.verbose), || {
         display::is_read(std::io::stderr())
     }) {
@@ -622,7 +626,13 @@ impl<'a> Job<'a> {
             Message::Came(came) => self.came(came),
             Message::Supervisor(happening) => self.take_happening(happening),
             Message::Measured(measured) => self.measured(&measured),
-            Message::JournalFailed(error) => self.end(Ending::Setup(error)),
+            Message::Journal(written) => {
+                // It writes no more.
+                self.journal.close();
+                if let Err(error) = written {
+                    self.end(Ending::Setup(error));
+                }
+            }
             Message::Nodes(told) => self.told(told),
             Message::Asked(asked) => self.answer(&asked),
             Message::Holder(rank, nth, report) => self.moved(rank, nth, report),

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,18 @@ use super::observe::Seen;
 use super::other::Other;
 use super::own::Own;
 use super::scratch;
+use super::stdin::{self, Input};
 use super::{Job, TICK};
 use crate::exit::Ending;
 use crate::residency::{Effect, Event, Outcome};
 use crate::supervisor::{Happening, SpawnError, SpawnSpec, Stdin};
 use crate::units::Bytes;
+
+/// Whether both are names of one file, as far as their spelling goes.
+fn is_one_file(stdout: Option<&Path>, stderr: Option<&Path>) -> bool {
+    let plain = |path: Option<&Path>| std::path::absolute(path?).ok();
+    plain(stdout).is_some_and(|stdout| plain(stderr) == Some(stdout))
+}
 
 /// The number under which a rank finds its control socket. What else belongs to the job it is given when it
 /// says hello.
@@ -117,7 +125,7 @@ impl Job<'_> {
     /// Begins those whose time has come (`--delay`), or that wait for a word of the first node's master; how
     /// long until the next.
     pub(super) fn start_delayed(&mut self, now: Instant) -> Duration {
-        let delay = self.options.launch.delay.unwrap_or(Duration::ZERO);
+        let delay = self.options.launch.delay.unwrap_or(Duration::ZERO).min(super::LONGEST_DELAY);
         if !self.delayed.is_empty() && !self.may_begin() {
             return TICK;
         }
@@ -138,7 +146,7 @@ impl Job<'_> {
     pub(super) fn begin_no_delayed(&mut self) -> Vec<u32> {
         let delayed: Vec<u32> = std::mem::take(&mut self.delayed).into_iter().map(|(rank, _)| rank).collect();
         for &rank in &delayed {
-            self.supervisor.never_was(rank);
+            self.supervisor.is_over(rank);
             self.done(rank, Outcome::NotStarted);
         }
         delayed
@@ -154,7 +162,8 @@ impl Job<'_> {
         let segment = self.setup.segment.clone();
         segment.enter(rank);
         let block = segment.rank(rank);
-        self.ranks[rank as usize].reserve = reserve;
+        let record = &mut self.ranks[rank as usize];
+        (record.reserve, record.retried) = (reserve, None);
         if let Some(window) = self.coming.as_ref().filter(|_| self.ranks[rank as usize].nth == 0) {
             window.give(1);
         }
@@ -175,7 +184,7 @@ impl Job<'_> {
             Ok(spec) => self.supervisor.spawn(spec),
             // As if the supervisor had told it, and as late: what else was ordered now finds the rank.
             Err(error) => {
-                self.supervisor.never_was(rank);
+                self.supervisor.is_over(rank);
                 let failed = Happening::SpawnFailed { rank, error };
                 // Whoever does not read it any more has ended.
                 let _ = self.watch.post.leave(Message::Supervisor(failed));
@@ -208,7 +217,7 @@ impl Job<'_> {
         // 0: not known.
         let size = if self.np_is_known { self.np() } else { 0 };
         env.push(("BDRUN_SIZE".into(), size.to_string().into()));
-        if self.setup.segment.is_spread() {
+        if self.elsewhere.is_some() {
             env.push(super::elsewhere::variable_of_ranks());
         }
         if self.options.check {
@@ -226,6 +235,8 @@ impl Job<'_> {
             let before = given_before(&env, "LD_PRELOAD");
             env.push(("LD_PRELOAD".into(), super::preload::in_front_of(library, before.as_deref())));
         }
+        let is_one = is_one_file(given.stdout.as_deref(), given.stderr.as_deref());
+        let stdout = given.stdout.map(|path| self.written_to(rank, path));
         Ok(SpawnSpec {
             rank,
             program,
@@ -234,13 +245,25 @@ impl Job<'_> {
             fds: vec![(theirs.into(), SOCKET)],
             stdin: match self.piped.of(rank).or(given.stdin) {
                 Some(path) => Stdin::File(path),
-                None if rank == 0 && self.setup.launch.stdin_is_free() => Stdin::Inherit,
+                None if rank == 0 && self.setup.launch.stdin_is_free() => match self.setup.stdin {
+                    Input::File if self.ranks[0].nth > 0 => Stdin::File(stdin::AGAIN.into()),
+                    _ => Stdin::Inherit,
+                },
                 None => Stdin::Null,
             },
-            stdout: given.stdout.map(|path| self.written_to(rank, path)),
-            stderr: given.stderr.map(|path| self.written_to(rank, path)),
+            stderr: if is_one { stdout.clone() } else { given.stderr },
+            stdout_is_new: self.setup.deals && self.journal.writes_aside() && stdout.is_some(),
+            stdout,
             directory: given.directory,
         })
+    }
+
+    /// What a rank reads it can read only once: bdrun's own standard input, unless that is a file.
+    pub(super) fn reads_once(&self, rank: u32) -> bool {
+        rank == 0
+            && self.setup.stdin == Input::Once
+            && self.setup.launch.stdin_is_free()
+            && self.setup.launch.given(rank).stdin.is_none()
     }
 
     /// A process of a rank has said hello: it is given what belongs to the job.

@@ -93,7 +93,6 @@ impl Job<'_> {
     /// Ends a rank to make room: it is started again.
     pub(super) fn stop(&mut self, rank: u32) {
         self.ranks[rank as usize].stopping = true;
-        self.supervisor.will_retry(rank);
         self.kill(rank);
     }
 

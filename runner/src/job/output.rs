@@ -25,6 +25,9 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// What it gets on top while somebody reads.
 const STARVED: Duration = Duration::from_secs(5);
 
+/// It was not waited for any longer.
+struct GivenUp;
+
 impl Job<'_> {
     /// Until when output may wait for its reader, once all processes have ended; none: until somebody ends
     /// it.
@@ -42,19 +45,65 @@ impl Job<'_> {
     /// Waits until what ranks have printed is written, or no longer than it may take. Returns the same for
     /// what bdrun itself says after that.
     pub(super) fn await_output(&mut self) -> Option<Instant> {
+        self.supervisor.forward_rest();
+        let reads = || is_read(stdout()) && is_read(stderr());
+        let is_it = |message: &Message| matches!(message, Message::Supervisor(Happening::Forwarded));
+        match self.await_last("what the ranks have printed is waited for: whoever reads it", reads, is_it) {
+            Ok(until) => until.map(|until| until.max(Instant::now() + LEAST)),
+            Err(GivenUp) => {
+                self.output.note("what the ranks have printed was not read in time: the rest of it is lost");
+                Some(Instant::now() + LEAST)
+            }
+        }
+    }
+
+    /// Waits until the journal and the job log are written, or no longer than that may take: their disk may
+    /// not answer, and a job log may be a pipe that nobody reads.
+    ///
+    /// # Errors
+    /// In words: what could not be written, now or before.
+    pub(super) fn await_journal(&mut self) -> Result<(), String> {
+        if !self.journal.close() {
+            return Ok(());
+        }
+        let mut written = Ok(());
+        let is_it = |message: &Message| match message {
+            Message::Journal(told) => {
+                written.clone_from(told);
+                true
+            }
+            _ => false,
+        };
+        if self.await_last("the journal or the job log is waited for: it", || false, is_it).is_err() {
+            let named =
+                [self.options.journal.path().map(|(path, _)| path), self.options.journal.joblog.as_deref()];
+            let named: Vec<_> = named.into_iter().flatten().map(|path| path.display().to_string()).collect();
+            self.output.note(&format!(
+                "what has ended last could not be written in time to {}: what is not in a journal runs again",
+                named.join(", ")
+            ));
+        }
+        written
+    }
+
+    /// Waits for the last thing of a job, and returns until when what comes after that may take; or no longer
+    /// than it may take itself, and a little longer while it goes on.
+    fn await_last(
+        &mut self,
+        what: &str,
+        goes_on: impl Fn() -> bool,
+        mut is_it: impl FnMut(&Message) -> bool,
+    ) -> Result<Option<Instant>, GivenUp> {
         let mut until = self.output_deadline();
         let mut overdue = until;
-        self.supervisor.forward_rest();
         loop {
             let left = overdue.map_or(LONGEST, |due| due.saturating_duration_since(Instant::now()));
             match self.letters.next(left) {
-                Ok(Message::Supervisor(Happening::Forwarded)) => {
-                    return until.map(|until| until.max(Instant::now() + LEAST));
-                }
+                Ok(message) if is_it(&message) => return Ok(until),
                 Ok(Message::Supervisor(happening)) => {
                     let was_ending = self.escalation.ending();
-                    if self.gives_up(happening) {
-                        break;
+                    if self.gives_up(happening, what) {
+                        return Err(GivenUp);
                     }
                     if self.escalation.ending() && !was_ending {
                         until = self.output_deadline();
@@ -67,8 +116,7 @@ impl Job<'_> {
                         && let Some(until) = until
                     {
                         let patience = Patience { until, more: STARVED };
-                        let reads = || is_read(stdout()) && is_read(stderr());
-                        if let Some(next) = patience.next(Instant::now(), reads) {
+                        if let Some(next) = patience.next(Instant::now(), &goes_on) {
                             overdue = Some(next);
                             continue;
                         }
@@ -76,18 +124,16 @@ impl Job<'_> {
                     if let Some(limit) = self.options.timeout.filter(|_| !self.escalation.ending()) {
                         self.end_otherwise(Ending::Timeout(limit));
                     }
-                    break;
+                    return Err(GivenUp);
                 }
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Disconnected) => return Err(GivenUp),
             }
         }
-        self.output.note("what the ranks have printed was not read in time: the rest of it is lost");
-        Some(Instant::now() + LEAST)
     }
 
     /// Whether this is the end of waiting.
-    fn gives_up(&mut self, happening: Happening) -> bool {
+    fn gives_up(&mut self, happening: Happening, what: &str) -> bool {
         match happening {
             Happening::Signal(libc::SIGUSR1 | libc::SIGUSR2) => false,
             Happening::Signal(libc::SIGTSTP) => {
@@ -96,15 +142,12 @@ impl Job<'_> {
             }
             Happening::Signal(signal) => {
                 self.end_otherwise(Ending::Interrupted { signal: u8::try_from(signal).unwrap_or(15) });
-                // The first signal gives whoever reads the grace that ranks would have.
+                // The first signal gives it the grace that ranks would have.
                 let was_told = self.escalation.cause().is_some();
                 match self.escalation.handle(self.begin.elapsed(), EscalationEvent::Signal(signal)) {
                     Some(EscalationEffect::KillAll) => was_told,
                     Some(_) => {
-                        self.output.note(&format!(
-                            "what the ranks have printed is waited for: whoever reads it has {} s; once more gives it up",
-                            GRACE.as_secs()
-                        ));
+                        self.output.note(&format!("{what} has {} s; once more gives it up", GRACE.as_secs()));
                         false
                     }
                     // An echo of the one before; or all were killed already.
@@ -113,6 +156,11 @@ impl Job<'_> {
             }
             Happening::OutputFailed { error, .. } => {
                 self.end_otherwise(super::happenings::output_failed(&error));
+                false
+            }
+            Happening::HoldFailed(error) => {
+                let failed = self.hold_failed(&error);
+                self.end_otherwise(failed);
                 false
             }
             _ => false,

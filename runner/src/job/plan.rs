@@ -89,7 +89,7 @@ impl Plan {
         // Those of other jobs are begun by number, as they fit.
         let ranks = watch::independent(options, launch, Can::PROGRAM);
         let mut core = Core::new(limits, &ranks).informed(&known.informed);
-        for &Done { rank, peak } in done {
+        for &Done { rank, peak, .. } in done {
             core.handle(Event::Exited { rank, peak, next: Next::Over }, &mut Vec::new());
         }
         let mut line = core.line();

@@ -26,6 +26,10 @@ pub(super) struct Record {
     pub process: Option<ProcessStats>,
     /// How many tries of it failed, and how many of them for want of memory.
     pub tries: [u32; 2],
+    /// How its last try ended, and why that failed, until the next begins.
+    pub retried: Option<(String, Ending)>,
+    /// The number of the file that its standard output is, if it is one.
+    pub output: Option<u64>,
     /// Since when it has taken too long, and was told to end.
     pub overdue: Option<Instant>,
     /// Its failure was counted: it was killed for it, and its end is no other.
@@ -183,6 +187,11 @@ impl Record {
         self.order.take().map(|order| order.what)
     }
 
+    /// It was ordered out, and some of it has left, or all.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.order.is_some_and(|order| order.what == What::Evict && order.freed)
+    }
+
     /// It stands still from now on, or no longer.
     pub(super) fn stand(&mut self, still: bool) {
         if !still {
@@ -190,5 +199,20 @@ impl Record {
         } else {
             self.still.get_or_insert_with(Instant::now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_leaving_is_known_from_the_first_bytes_on() {
+        let mut record = Record { order: Some(Ordered::new(What::Evict)), ..Record::default() };
+        assert!(!record.is_leaving(), "it may still grow");
+        record.order = record.order.map(|order| Ordered { freed: true, ..order });
+        assert!(record.is_leaving());
+        record.order = Some(Ordered { freed: true, ..Ordered::new(What::Shrink) });
+        assert!(!record.is_leaving(), "it runs");
     }
 }

@@ -139,7 +139,7 @@ impl Job<'_> {
             left.for_each(|left| self.note(&left));
         }
         self.supervisor.stop(KILLED_PATIENCE);
-        if let Err(error) = self.journal.finish()
+        if let Err(error) = self.await_journal()
             && self.ending.as_ref().is_none_or(Ending::is_success)
         {
             self.ending = Some(Ending::Setup(error));

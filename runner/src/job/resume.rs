@@ -69,18 +69,18 @@ pub(super) fn open(
     }
     let post = post.clone();
     let here = if setup.segment.is_spread() { setup.segment.here() } else { 0..setup.launch.np() };
-    Journal::open(options, &setup.launch, here, move |error| {
+    Journal::open(options, &setup.launch, here, move |written| {
         // Nobody to hear it: the job has ended.
-        let _ = post.leave(Message::JournalFailed(error));
+        let _ = post.leave(Message::Journal(written));
     })
 }
 
 impl Job<'_> {
     /// These need not run.
     pub(super) fn skip(&mut self, done: &[Done]) {
-        for &Done { rank, peak } in done {
+        for &Done { rank, peak, .. } in done {
             self.ranks[rank as usize].status = Some(EARLIER.into());
-            self.supervisor.never_was(rank);
+            self.supervisor.is_over(rank);
             // One that the core has not heard of yet is begun after that.
             if !self.core.was_done_before(rank, peak) {
                 self.events.push(Event::Exited { rank, peak, next: Next::Over });
@@ -90,6 +90,17 @@ impl Job<'_> {
         if !done.is_empty() {
             let (done, np) = (done.len(), self.np());
             self.note(&format!("{done} of {np} ranks were done before, and are not run again"));
+        }
+        let mut changed = done.iter().filter(|done| done.changed);
+        if let Some(path) = changed.next().and_then(|first| self.setup.launch.output(first.rank)) {
+            let others = match changed.count() {
+                0 => String::new(),
+                count => format!(" (and {count} others)"),
+            };
+            self.note(&format!(
+                "{}{others} was changed after its rank had written it, and is taken as it is: whoever removes it has it made again",
+                path.display()
+            ));
         }
     }
 
@@ -101,13 +112,11 @@ impl Job<'_> {
         }
     }
 
-    /// The file that a rank writes for `path`, the name of its output, until it has ended well.
+    /// The file that a rank writes for `path`, the name of its standard output, until it has ended well.
     pub(super) fn written_to(&self, rank: u32, path: PathBuf) -> PathBuf {
-        let is_output = || self.setup.launch.output(rank).is_some_and(|output| output == path);
-        if !self.journal.writes_aside() || !is_output() {
-            return path;
-        }
-        let aside = journal::aside(&path);
+        let output = self.journal.writes_aside().then(|| self.setup.launch.output(rank));
+        let Some(output) = output.flatten() else { return path };
+        let aside = journal::aside(&output);
         // A file of its own: what is left of an earlier try, of this job or of one that was killed a moment
         // ago, may still write to the one that is there. If there is none, or it cannot be removed, it is
         // made or emptied; if it is another job's, that is told when it is opened.
@@ -130,14 +139,16 @@ impl Job<'_> {
             supervisor::Ending::Signal { signal, .. } => (0, signal),
         };
         let lived = born.map_or(Duration::ZERO, |born| born.elapsed());
+        let record = &self.ranks[rank as usize];
         let ended = Ended {
             exit,
             signal,
             // It was told to end, so what it says of itself does not count.
-            stopped: self.escalation.ending() || self.ranks[rank as usize].overdue.is_some(),
+            stopped: self.escalation.ending() || record.overdue.is_some() || record.failed,
             began: SystemTime::now() - lived,
             lived,
             peak,
+            file: record.output,
         };
         let start = ended.began.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         let process = ProcessStats { start, end: start + lived.as_secs_f64(), exit_code: exit, signal };
@@ -191,17 +202,15 @@ impl Job<'_> {
     }
 }
 
-/// The command line that goes on with a job.
+/// The command line that goes on with a job: bdrun's own `--journal`, which is the first, is `--resume`
+/// there. (The program's are its business.)
 fn going_on(line: &[OsString]) -> String {
-    let words = line.iter().map(|word| match word.to_str() {
-        Some("--journal") => "--resume".into(),
-        Some(text) => match text.strip_prefix("--journal=") {
-            Some(path) => format!("--resume={path}"),
-            None => text.to_owned(),
-        },
-        None => word.to_string_lossy().into_owned(),
-    });
-    let words: Vec<String> = words.collect();
+    let mut words: Vec<String> = line.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let names =
+        |word: &&mut String| ["--journal", "--resume"].contains(&word.split('=').next().unwrap_or(""));
+    if let Some(word) = words.iter_mut().find(names) {
+        *word = word.replacen("--journal", "--resume", 1);
+    }
     shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
 }
 
@@ -215,5 +224,8 @@ mod tests {
         assert_eq!(line("bdrun --journal j --parts l wc {}"), "bdrun --resume j --parts l wc '{}'");
         assert_eq!(line("bdrun --journal=j wc"), "bdrun '--resume=j' wc");
         assert_eq!(line("bdrun --resume j wc"), "bdrun --resume j wc");
+        let own = "bdrun --journal j -- tool --journal x";
+        assert_eq!(line(own), "bdrun --resume j -- tool --journal x");
+        assert_eq!(line(&own.replacen("journal", "resume", 1)), "bdrun --resume j -- tool --journal x");
     }
 }

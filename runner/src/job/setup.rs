@@ -17,6 +17,7 @@ use super::mpi;
 use super::preload::{self, Way};
 use super::resume;
 use super::scratch;
+use super::stdin::Input;
 use crate::budget::{self, Budget};
 use crate::cli::{Compress, MAX_RANKS, Memory, Options, Tracker};
 use crate::descriptors::{self, Demand, Spare};
@@ -39,6 +40,8 @@ pub(super) struct Setup {
     pub alone: bool,
     /// They are dealt out over several nodes.
     pub deals: bool,
+    /// What can be read again of what rank 0 inherits.
+    pub stdin: Input,
     /// The library put in front of it.
     pub preload: Option<PathBuf>,
     /// The one to put there if ranks cannot be paged from outside.
@@ -209,7 +212,7 @@ impl Decided {
             // messages.
             rank_limit: options.rank_memory.map(|most| most.saturating_add(bdrun_ipc::inbox::HEADER_BLOCK)),
             first_reserve: first,
-            moves: 2 * tokens,
+            moves: tokens.saturating_mul(2),
             part: PART,
             ahead: managed / 3,
         };
@@ -262,6 +265,7 @@ impl Setup {
             independent: decided.independent,
             alone: decided.alone,
             deals: place.deals,
+            stdin: Input::own(),
             preload: decided.preload,
             fallback: decided.fallback,
             scratch_dirs,

@@ -9,7 +9,7 @@ use std::path::Path;
 use twox_hash::XxHash3_64;
 
 use super::Done;
-use super::record::{Contents, End};
+use super::record::{Contents, End, Stamp};
 use crate::exit::Ending;
 use crate::launch::{Given, Launch};
 
@@ -28,7 +28,7 @@ impl Identity {
         Ok(Self { job })
     }
 
-    /// Which ranks need not run.
+    /// Which ranks need not run, and what they wrote.
     ///
     /// # Errors
     /// [`Ending::Usage`] if it is another job, with the first difference.
@@ -38,7 +38,7 @@ impl Identity {
         launch: &Launch,
         option: &str,
         path: &Path,
-    ) -> Result<Vec<Done>, Ending> {
+    ) -> Result<Vec<(Done, Option<Stamp>)>, Ending> {
         let Some(header) = &contents.header else { return Ok(Vec::new()) };
         if let Some(difference) = difference(&header.job, &self.job) {
             return Err(Ending::Usage(format!(
@@ -46,10 +46,19 @@ impl Identity {
                 path.display()
             )));
         }
+        // Who wrote each output last: what others had written under that name is gone.
+        let well = contents.ends.iter().filter(|end| end.is_well());
+        let last: HashMap<u64, &End> = well.filter_map(|end| Some((end.output?, end))).collect();
+        let lasts = |end: &End| {
+            let last = end.output.and_then(|output| last.get(&output));
+            last.is_none_or(|last| (Key::of_end(last), last.given) == (Key::of_end(end), end.given))
+        };
         let mut ended: HashMap<Key<'_>, Vec<&End>> = HashMap::new();
         for end in &contents.ends {
-            let of_part = ended.entry(Key::of(end.part.as_deref(), end.rank)).or_default();
-            if end.is_well() {
+            let of_part = ended.entry(Key::of_end(end)).or_default();
+            if end.is_well() && !lasts(end) {
+                continue;
+            } else if end.is_well() {
                 of_part.push(end);
             } else if end.revoked {
                 take(of_part, end.given);
@@ -61,7 +70,7 @@ impl Identity {
             // Of parts that are there several times, as many as have ended.
             let Some(of_part) = ended.get_mut(&Key::of(launch.part(rank), rank)) else { continue };
             match take(of_part, hash_of(&launch.given(rank))) {
-                Some(end) => done.push(Done { rank, peak: end.peak }),
+                Some(end) => done.push((Done { rank, peak: end.peak, changed: false }, end.wrote)),
                 None => left.push(rank),
             }
         }
@@ -97,6 +106,10 @@ impl<'a> Key<'a> {
     fn of(part: Option<impl Into<Cow<'a, str>>>, rank: u32) -> Self {
         part.map_or(Self::Rank(rank), |part| Self::Part(part.into()))
     }
+
+    fn of_end(end: &'a End) -> Self {
+        Self::of(end.part.as_deref(), end.rank)
+    }
 }
 
 /// The first option that is not as it was, in words.
@@ -110,6 +123,11 @@ fn difference(then: &[(String, String)], now: &[(String, String)]) -> Option<Str
         let (then, now) = (value(then, name), value(now, name));
         (then != now).then(|| format!("{name} was {}, and is {}", quoted(then), quoted(now)))
     })
+}
+
+/// A hash of the name of an output, the same on any machine and for ever.
+pub(super) fn hash_of_name(path: &Path) -> u64 {
+    XxHash3_64::oneshot(path.as_os_str().as_bytes())
 }
 
 /// A hash of all that a rank is given, the same on any machine and for ever.
@@ -146,7 +164,8 @@ mod tests {
         let part = launch.part(rank);
         let peak = 7 + u64::from(rank);
         let (signal, stopped, revoked) = (0, false, false);
-        End { rank, part, given, exit, signal, stopped, revoked, begin: 1.0, seconds: 1.0, peak }
+        let (begin, seconds, output, wrote) = (1.0, 1.0, launch.output(rank).map(|p| hash_of_name(&p)), None);
+        End { rank, part, given, exit, signal, stopped, revoked, begin, seconds, peak, output, wrote }
     }
 
     fn revoked(launch: &Launch, rank: u32) -> End {
@@ -160,7 +179,7 @@ mod tests {
 
     fn done(contents: &Contents, launch: &Launch) -> Result<Vec<u32>, String> {
         let done = Identity::of(launch).unwrap().done(contents, launch, "--resume", Path::new("j"));
-        done.map(|done| done.iter().map(|done| done.rank).collect()).map_err(|error| error.to_string())
+        done.map(|done| done.iter().map(|(done, _)| done.rank).collect()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -193,6 +212,22 @@ mod tests {
         assert_eq!(done(&journal(&job, ends.clone()), &job).unwrap(), [1]);
         ends.push(end(&job, 0, 0));
         assert_eq!(done(&journal(&job, ends), &job).unwrap(), [0, 1]);
+    }
+
+    /// Of two that wrote one file, one after the other, the last one's is there.
+    #[test]
+    fn who_wrote_what_another_has_written_since_is_not_done() {
+        let [first, second] = ["a 1", "a 2"].map(|part| end(&launch(&[part], "wc {}"), 0, 0));
+        let job = launch(&["a 1"], "wc {}");
+        let of = |ends: &[&End]| {
+            let ends = ends.iter().map(|&end| End { output: Some(7), ..end.clone() }).collect();
+            done(&journal(&job, ends), &job)
+        };
+        let failed = End { exit: 1, ..second.clone() };
+        assert_eq!(of(&[&first]).unwrap(), [0]);
+        assert_eq!(of(&[&first, &failed]).unwrap(), [0]);
+        assert!(of(&[&first, &second]).unwrap().is_empty());
+        assert_eq!(of(&[&first, &second, &first]).unwrap(), [0]);
     }
 
     /// Files by the rank: it is the rank whose file is there that is done.

@@ -17,8 +17,12 @@
 //! is written does run again.
 //!
 //! A part that is done, but whose output was removed since, is to run again. A line takes back that it is
-//! done before it begins: else what a second run had written aside when bdrun was killed would be taken for
-//! what the first one made.
+//! done before it begins. So is one whose output another part has written since: a line says which output,
+//! and the last that ended well has it.
+//!
+//! What lies aside may be of another that was to write the same name, and failed, or was killed with bdrun.
+//! So a line says of what was written how large it was and when it was changed last, and only such a file
+//! takes the name. What lies under the name itself is taken as it is, and it is said if it was changed.
 //!
 //! Lines are appended, never changed. A last line without its end was being written when bdrun was killed: it
 //! counts for nothing. One bdrun at a time has a journal (a lock on the file).
@@ -28,9 +32,10 @@ mod joblog;
 mod record;
 mod writer;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -41,8 +46,9 @@ use crate::exit::Ending;
 use crate::in_use;
 use crate::launch::Launch;
 use crate::residency::Rank;
+use crate::whole;
 use identity::Identity;
-use record::{Contents, End, Header, VERSION};
+use record::{Contents, End, Header, Stamp, VERSION};
 use writer::Writer;
 
 /// Where a rank's output lies until it has ended well.
@@ -68,6 +74,8 @@ pub struct Ended {
     pub lived: Duration,
     /// The most it held, bytes, as far as it is known.
     pub peak: u64,
+    /// The number of the file that it wrote its standard output to, if that was one.
+    pub file: Option<u64>,
 }
 
 /// A part that need not run.
@@ -77,6 +85,8 @@ pub struct Done {
     pub rank: Rank,
     /// The most it held, bytes; 0 if that is not known.
     pub peak: u64,
+    /// Its output is there, and is not as it left it.
+    pub changed: bool,
 }
 
 /// The journal and the job log of a job that runs, as far as they were asked for.
@@ -111,8 +121,8 @@ impl Found {
 
 impl Journal {
     /// Opens what was asked for; also who is done already. What those that are done have written takes its
-    /// name, if it was not given that before. `here`: the ranks of this master. `failed` is told if something
-    /// cannot be written.
+    /// name, if it was not given that before. `here`: the ranks of this master. `told` is, once, that all is
+    /// written ([`Journal::close`]), or at once what cannot be.
     ///
     /// # Errors
     /// [`Ending::Setup`]: a file cannot be had, is none of ours, or somebody else writes it now;
@@ -121,7 +131,7 @@ impl Journal {
         options: &Options,
         launch: &Launch,
         here: Range<Rank>,
-        failed: impl Fn(String) + Send + 'static,
+        told: impl Fn(Result<(), String>) + Send + 'static,
     ) -> Result<(Self, Vec<Done>), Ending> {
         let given = &options.journal;
         let mut done = Vec::new();
@@ -137,27 +147,32 @@ impl Journal {
         if let (Some((path, option)), Some(mut found)) = (named_journal, found) {
             let identity = Identity::of(launch)?;
             let mut again = Vec::new();
-            for part in identity.done(&found.contents, launch, option, path)? {
-                match launch.output(part.rank).map_or(Ok(true), |path| named(&path)) {
-                    Ok(true) => done.push(part),
-                    Ok(false) => again.push(End::revocation(
-                        part.rank,
-                        launch.part(part.rank),
-                        identity::hash_of(&launch.given(part.rank)),
-                    )),
-                    Err(what) => return Err(Ending::Setup(format!("{option}: {what}"))),
+            for (mut part, wrote) in identity.done(&found.contents, launch, option, path)? {
+                if let Some(path) = launch.output(part.rank) {
+                    let lies = named(&path, wrote);
+                    let lies = lies.map_err(|what| Ending::Setup(format!("{option}: {what}")))?;
+                    if lies == Lies::Nowhere {
+                        let given = identity::hash_of(&launch.given(part.rank));
+                        again.push(End::revocation(part.rank, launch.part(part.rank), given));
+                        continue;
+                    }
+                    part.changed = lies == Lies::Changed;
                 }
+                done.push(part);
             }
             found.go_on(&identity, &again).map_err(|error| cannot(option, path, &error))?;
             journal = Some((found.file, path.to_owned()));
         }
         let joblog = match &given.joblog {
-            Some(path) => Some((open_log(path, given.resume.is_some())?, path.clone())),
+            Some(path) => {
+                let log = open_log(path, given.resume.is_some(), journal.as_ref().map(|(file, _)| file))?;
+                Some((log, path.clone()))
+            }
             None => None,
         };
         let keeps = journal.is_some();
         let writer = (keeps || joblog.is_some())
-            .then(|| Writer::start(journal, joblog, failed))
+            .then(|| Writer::start(journal, joblog, told))
             .transpose()
             .map_err(|error| Ending::Setup(format!("cannot start a thread: {error}")))?;
         Ok((Self { writer, keeps }, done))
@@ -180,12 +195,11 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Contents::default(),
             Err(error) => return Err(cannot("--resume", path, &error)),
         };
-        let mut done = Identity::of(launch)?.done(&contents, launch, "--resume", path)?;
-        done.retain(|done| {
-            let there = |path: &Path| path.symlink_metadata().is_ok();
-            launch.output(done.rank).is_none_or(|path| there(&path) || there(&aside(&path)))
-        });
-        Ok(done)
+        let done = Identity::of(launch)?.done(&contents, launch, "--resume", path)?;
+        let is_there = |(done, wrote): &(Done, _)| {
+            launch.output(done.rank).is_none_or(|path| Lies::of(&path, *wrote) != Lies::Nowhere)
+        };
+        Ok(done.into_iter().filter(is_there).map(|(done, _)| done).collect())
     }
 
     /// Whether ranks write aside until they have ended well.
@@ -210,16 +224,16 @@ impl Journal {
             begin,
             seconds: ended.lived.as_secs_f64(),
             peak: ended.peak,
+            output: output.as_deref().map(identity::hash_of_name),
+            wrote: None,
         };
-        writer.write(end, output, joblog::line(launch, rank, &ended, begin, host));
+        let log = joblog::line(launch, rank, &ended, begin, host);
+        writer.write(writer::Job { end, output, file: ended.file, is_elsewhere: host.is_some(), log });
     }
 
-    /// Writes what is left.
-    ///
-    /// # Errors
-    /// In words: what could not be written, now or before.
-    pub fn finish(&mut self) -> Result<(), String> {
-        self.writer.take().map_or(Ok(()), Writer::finish)
+    /// Nothing more is to be written; once all is, that is told. Whether there is anything to wait for.
+    pub fn close(&mut self) -> bool {
+        self.writer.take().is_some()
     }
 }
 
@@ -255,26 +269,65 @@ fn find(path: &Path, is_new: bool, option: &str) -> Result<Found, Ending> {
     Ok(Found { file, contents })
 }
 
-/// The output of a rank that ended well takes its name, unless it has it. Whether it is there.
-///
-/// # Errors
-/// In words: it is there and cannot be named.
-fn named(path: &Path) -> Result<bool, String> {
-    let aside = aside(path);
-    match std::fs::rename(&aside, path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.symlink_metadata().is_ok()),
-        Err(error) => {
-            Err(format!("{} is done, and cannot take the name {}: {error}", aside.display(), path.display()))
+/// Where what a rank wrote lies that ended well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lies {
+    /// Aside: bdrun was killed before it took its name.
+    Aside,
+    /// Under its name.
+    Named,
+    /// Something lies under its name that is not as the rank left it.
+    Changed,
+    /// It was removed.
+    Nowhere,
+}
+
+impl Lies {
+    /// What lies aside may be what another has left since that was to write the same name, and failed or was
+    /// killed: only what is known again counts. (Of a journal of an earlier bdrun it is not known what a rank
+    /// wrote.)
+    fn of(path: &Path, wrote: Option<Stamp>) -> Self {
+        let is_its = |at: &Path| {
+            let there = at.symlink_metadata().ok()?;
+            Some(wrote.is_none_or(|wrote| wrote == Stamp::of(&there)))
+        };
+        match (is_its(&aside(path)), is_its(path)) {
+            (Some(true), _) => Self::Aside,
+            (_, Some(true)) => Self::Named,
+            (_, Some(false)) => Self::Changed,
+            (_, None) => Self::Nowhere,
         }
     }
 }
 
-fn open_log(path: &Path, goes_on: bool) -> Result<File, Ending> {
+/// The output of a rank that ended well takes its name, unless it has it. Where it lay.
+///
+/// # Errors
+/// In words: it is there and cannot be named.
+fn named(path: &Path, wrote: Option<Stamp>) -> Result<Lies, String> {
+    let lies = Lies::of(path, wrote);
+    let aside = aside(path);
+    if lies == Lies::Aside {
+        std::fs::rename(&aside, path).map_err(|error| {
+            format!("{} is done, and cannot take the name {}: {error}", aside.display(), path.display())
+        })?;
+    }
+    Ok(lies)
+}
+
+fn open_log(path: &Path, goes_on: bool, journal: Option<&File>) -> Result<File, Ending> {
     let failed = |error: io::Error| cannot("--joblog", path, &error);
     let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
     take("--joblog", path, &file)?;
     let there = file.metadata().map_err(failed)?;
+    let number = |of: &Metadata| (of.dev(), of.ino());
+    let journal = journal.and_then(|journal| journal.metadata().ok());
+    if journal.is_some_and(|journal| number(&journal) == number(&there)) {
+        return Err(Ending::Usage(format!(
+            "--joblog: {} is the job's journal: name another",
+            path.display()
+        )));
+    }
     if there.is_file() && !goes_on {
         file.set_len(0).map_err(failed)?;
     }
@@ -287,5 +340,5 @@ fn open_log(path: &Path, goes_on: bool) -> Result<File, Ending> {
 /// The files that these ranks write, by their own names and aside.
 fn written(launch: &Launch, ranks: Range<Rank>) -> impl Iterator<Item = PathBuf> {
     let files = ranks.flat_map(|rank| launch.files(rank));
-    files.flat_map(|file| [aside(&file), file])
+    files.flat_map(|file| [aside(&whole::regular(&file).unwrap_or_else(|| file.clone())), file])
 }

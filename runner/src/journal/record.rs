@@ -1,6 +1,9 @@
 //! The lines of a journal: JSON, one object each. The first says which job it is of, the others how a rank
 //! ended.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::residency::Rank;
@@ -43,13 +46,31 @@ pub(super) struct End {
     pub seconds: f64,
     /// The most it held, bytes; 0 if that is not known.
     pub peak: u64,
+    /// A hash of the name of its output, if it wrote one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<u64>,
+    /// What it wrote, as it was when it had ended well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrote: Option<Stamp>,
+}
+
+/// By what a file is known again, whatever its name: its size, bytes, and when it was changed last, seconds
+/// and nanoseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stamp(pub u64, pub i64, pub i64);
+
+impl Stamp {
+    pub fn of(file: &Metadata) -> Self {
+        Self(file.size(), file.mtime(), file.mtime_nsec())
+    }
 }
 
 impl End {
     /// The line that takes back that a part is done.
     pub const fn revocation(rank: Rank, part: Option<String>, given: u64) -> Self {
         let (exit, signal, stopped, revoked) = (0, 0, false, true);
-        Self { rank, part, given, exit, signal, stopped, revoked, begin: 0.0, seconds: 0.0, peak: 0 }
+        let (begin, seconds, peak, output, wrote) = (0.0, 0.0, 0, None, None);
+        Self { rank, part, given, exit, signal, stopped, revoked, begin, seconds, peak, output, wrote }
     }
 
     /// Whether it need not run again.
@@ -128,8 +149,10 @@ mod tests {
 
     fn end(rank: Rank, exit: i32) -> End {
         let (part, given) = (Some(format!("part\n{rank}\u{fffd}")), u64::MAX - u64::from(rank));
-        let (signal, stopped, revoked) = (0, false, rank == 3);
-        End { rank, part, given, exit, signal, stopped, revoked, begin: 1.5e9, seconds: 0.25, peak: 1 << 40 }
+        let (signal, stopped, revoked, begin, seconds, peak) = (0, false, rank == 3, 1.5e9, 0.25, 1 << 40);
+        let output = (rank != 2).then_some(u64::MAX);
+        let wrote = (rank == 0).then_some(Stamp(1 << 50, -1, 999_999_999));
+        End { rank, part, given, exit, signal, stopped, revoked, begin, seconds, peak, output, wrote }
     }
 
     fn journal(ends: u32) -> (Vec<u8>, Contents) {

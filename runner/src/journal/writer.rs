@@ -4,29 +4,46 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use super::aside;
-use super::record::End;
+use super::record::{End, Stamp};
 
 /// So many that have ended are written at once, at most: they wait for the slowest of them.
 const BATCH: usize = 256;
 
+/// What a rank of another node has made is seen here after so long at the latest: a client of NFS may believe
+/// for a minute that it is not there (`acdirmax`).
+const SEEN: Duration = Duration::from_secs(65);
+/// It is looked so often.
+const AGAIN: Duration = Duration::from_millis(250);
+
 /// From so many files on their file system is synced as a whole: each by itself would wait for the disk.
 const FEW: usize = 4;
 
-struct Job {
-    end: End,
-    output: Option<PathBuf>,
-    log: String,
+/// What is to be written of a rank that has ended.
+pub(super) struct Job {
+    pub end: End,
+    /// The name of its output.
+    pub output: Option<PathBuf>,
+    /// The number of the file that it wrote.
+    pub file: Option<u64>,
+    /// It ran on another node.
+    pub is_elsewhere: bool,
+    pub log: String,
 }
 
-pub(super) struct Writer {
-    sender: Sender<Job>,
-    thread: JoinHandle<Result<(), String>>,
+impl Job {
+    /// The name of what it wrote, if it ended well.
+    fn is_to_be_named(&self) -> Option<&Path> {
+        self.output.as_deref().filter(|_| self.end.is_well())
+    }
 }
+
+pub(super) struct Writer(Sender<Job>);
 
 struct Files {
     journal: Option<(File, PathBuf)>,
@@ -34,27 +51,25 @@ struct Files {
 }
 
 impl Writer {
+    /// It writes until it is dropped, or something cannot be written: then the thread says how it went.
     pub fn start(
         journal: Option<(File, PathBuf)>,
         joblog: Option<(File, PathBuf)>,
-        failed: impl Fn(String) + Send + 'static,
+        told: impl Fn(Result<(), String>) + Send + 'static,
     ) -> io::Result<Self> {
         let (sender, receiver) = channel();
         let mut files = Files { journal, joblog };
-        let thread = std::thread::Builder::new()
-            .name("journal".into())
-            .spawn(move || files.run(&receiver).inspect_err(|error| failed(error.clone())))?;
-        Ok(Self { sender, thread })
+        let thread = std::thread::Builder::new().name("journal".into());
+        thread.spawn(move || {
+            let run = AssertUnwindSafe(|| files.run(&receiver));
+            told(catch_unwind(run).unwrap_or_else(|_| Err("the thread that writes it panicked".into())));
+        })?;
+        Ok(Self(sender))
     }
 
-    pub fn write(&self, end: End, output: Option<PathBuf>, log: String) {
+    pub fn write(&self, job: Job) {
         // It has failed, and told so.
-        let _ = self.sender.send(Job { end, output, log });
-    }
-
-    pub fn finish(self) -> Result<(), String> {
-        drop(self.sender);
-        self.thread.join().unwrap_or_else(|_| Err("the thread that writes the journal has ended".into()))
+        let _ = self.0.send(job);
     }
 }
 
@@ -63,19 +78,18 @@ impl Files {
         while let Ok(first) = receiver.recv() {
             let mut jobs = vec![first];
             jobs.extend(receiver.try_iter().take(BATCH - 1));
-            self.write(&jobs)?;
+            self.write(&mut jobs)?;
         }
         Ok(())
     }
 
-    fn write(&mut self, jobs: &[Job]) -> Result<(), String> {
-        let well = || jobs.iter().filter(|job| job.end.is_well()).filter_map(|job| job.output.as_deref());
+    fn write(&mut self, jobs: &mut [Job]) -> Result<(), String> {
         if let Some((file, path)) = &mut self.journal {
-            sync(&well().map(aside).collect::<Vec<_>>())?;
+            sync(jobs)?;
             let lines: Vec<u8> = jobs.iter().flat_map(|job| job.end.line()).collect();
             let written = file.write_all(&lines).and_then(|()| file.sync_data());
             written.map_err(|error| cannot("the journal", path, &error))?;
-            for path in well() {
+            for path in jobs.iter().filter_map(Job::is_to_be_named) {
                 std::fs::rename(aside(path), path)
                     .map_err(|error| cannot("the output of a rank that ended well", path, &error))?;
             }
@@ -92,26 +106,41 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> String {
     format!("{what}, {}, cannot be written: {error}", path.display())
 }
 
-/// Makes files durable.
-fn sync(paths: &[PathBuf]) -> Result<(), String> {
+/// Makes what ranks wrote durable that ended well, and notes by what it is known again.
+fn sync(jobs: &mut [Job]) -> Result<(), String> {
+    let alone = jobs.iter().filter_map(Job::is_to_be_named).count() < FEW;
     let mut synced = Vec::new();
-    for path in paths {
-        let one = sync_one(path, paths.len() < FEW, &mut synced);
-        one.map_err(|error| cannot("the output of a rank", path, &error))?;
+    for job in jobs {
+        let Some(path) = job.is_to_be_named().map(aside) else { continue };
+        let mut stamp = sync_one(&path, job.file, alone, &mut synced);
+        let begin = Instant::now();
+        while job.is_elsewhere && is_missing(&stamp) && begin.elapsed() < SEEN {
+            std::thread::sleep(AGAIN);
+            stamp = sync_one(&path, job.file, alone, &mut synced);
+        }
+        job.end.wrote = Some(stamp.map_err(|error| cannot("the output of a rank", &path, &error))?);
     }
     Ok(())
 }
 
+fn is_missing(found: &io::Result<Stamp>) -> bool {
+    found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 /// By itself, or with its file system if that was not `synced` yet.
-fn sync_one(path: &Path, alone: bool, synced: &mut Vec<u64>) -> io::Result<()> {
+fn sync_one(path: &Path, number: Option<u64>, alone: bool, synced: &mut Vec<u64>) -> io::Result<Stamp> {
     let file = File::open(path)?;
+    let there = file.metadata()?;
+    if number.is_some_and(|number| number != there.ino()) {
+        return Err(io::Error::other(
+            "it is not the file that the rank wrote, which was removed or replaced while it ran",
+        ));
+    }
     if alone {
-        return file.sync_data();
-    }
-    let device = file.metadata()?.dev();
-    if !synced.contains(&device) {
+        file.sync_data()?;
+    } else if !synced.contains(&there.dev()) {
         nix::unistd::syncfs(&file)?;
-        synced.push(device);
+        synced.push(there.dev());
     }
-    Ok(())
+    Ok(Stamp::of(&there))
 }

@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::{Enough, EnvSetting, LIST, Options};
 use crate::exit::Ending;
+use crate::whole;
 use check::Outputs;
 use list::Reader;
 use parts::Parts;
@@ -375,10 +376,11 @@ impl Launch {
         !self.stdin_used
     }
 
-    /// Where a rank's standard output goes and takes its name once it has ended well: a file of its own.
+    /// Where a rank's standard output goes and takes its name once it has ended well: a file of its own, by
+    /// its name behind links.
     #[must_use]
     pub fn output(&self, rank: u32) -> Option<PathBuf> {
-        self.path(self.stdout.as_ref(), rank).filter(|path| !check::is_device(path))
+        self.path(self.stdout.as_ref(), rank).and_then(|path| whole::regular(&path))
     }
 
     /// The files that a rank writes its output to.

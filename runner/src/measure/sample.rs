@@ -103,8 +103,10 @@ pub fn own_max_rss() -> u64 {
 pub struct Measured {
     /// When it was taken.
     pub taken: Instant,
-    /// Since the look before, whether or not that was told. Zero for the first.
+    /// Since the look that was told before: the time in which what is told now has grown. Zero for the first.
     pub elapsed: Duration,
+    /// The longest time from one look to the next since then.
+    pub gap: Duration,
     /// Rank and what it holds.
     pub samples: Vec<(u32, Sample)>,
     /// Processors that the ranks used lately, or would have used if others had not: the mean of the last

@@ -115,6 +115,8 @@ impl Sampler {
             loadavg: File::open("/proc/loadavg")?,
             sent: Arc::default(),
             last: None,
+            told: None,
+            gap: Duration::ZERO,
             table_due: Instant::now(),
             crowd: Crowd::new(),
             tells,
@@ -199,6 +201,10 @@ struct Looker {
     loadavg: File,
     sent: Arc<AtomicBool>,
     last: Option<Instant>,
+    /// The last look that was told.
+    told: Option<Instant>,
+    /// See [`Measured::gap`].
+    gap: Duration,
     /// When all processes may be read again.
     table_due: Instant,
     crowd: Crowd,
@@ -271,7 +277,7 @@ impl Looker {
     }
 
     fn look(&mut self, ranks: &Ranks, now: Instant) -> Option<Measured> {
-        let elapsed = self.last.map_or(Duration::ZERO, |last| now.duration_since(last));
+        self.gap = self.gap.max(self.last.map_or(Duration::ZERO, |last| now.duration_since(last)));
         self.last = Some(now);
         for (ticket, found) in self.divider.answers() {
             let watched = ranks.get(&ticket.rank).map(|entry| entry.lock());
@@ -308,9 +314,11 @@ impl Looker {
         }
         self.ask(ranks, now);
         let sent = Sent::take(&self.sent)?;
+        let before = self.told.replace(now);
         Some(Measured {
             taken: now,
-            elapsed,
+            elapsed: before.map_or(Duration::ZERO, |told| now.duration_since(told)),
+            gap: std::mem::take(&mut self.gap),
             samples: looked,
             busy: inside().map(|watched| watched.meter.busy()).sum(),
             sent,

@@ -65,7 +65,7 @@ pub use crate::measure::Usage;
 pub use ending::{Ending, OomKill, signal_name};
 pub use error::{SpawnError, SuperviseError};
 pub use escalate::{Effect as EscalationEffect, Escalation, Event as EscalationEvent};
-pub use signals::{Catch, keep_ended_children};
+pub use signals::{Catch, keep_ended_children, outlive_file_limit};
 
 use crate::cgroups::RankGroups;
 use crate::descriptors;
@@ -146,6 +146,8 @@ pub struct SpawnSpec {
     /// A file for standard output, which the rank writes itself; it is made, with its directory, or emptied.
     /// Without, the master forwards it.
     pub stdout: Option<PathBuf>,
+    /// That file must not be there yet: another master's rank may write it.
+    pub stdout_is_new: bool,
     /// The same for standard error. If it is the same file, both streams share one place in it.
     pub stderr: Option<PathBuf>,
     /// Where it runs, if not where the master does. The files above are found from where the master is.
@@ -174,6 +176,8 @@ pub enum Happening {
         group: Group,
         /// When it was made. What is told of several may be heard later.
         at: Instant,
+        /// The number of the file that its standard output is, if it is one ([`SpawnSpec::stdout`]).
+        output: Option<u64>,
     },
     /// A rank could not be started.
     SpawnFailed {
@@ -426,19 +430,19 @@ impl Supervisor {
         self.shared.table.cancel_pending();
     }
 
-    /// To be called before a rank is killed that is to be started again: with [`Config::keep_order`] the
-    /// ranks behind it go on waiting for it, and what was held back of it is forgotten. What was already
-    /// forwarded comes twice.
-    pub fn will_retry(&self, rank: u32) {
+    /// Of a rank that has ended and is started again from its beginning: with [`Config::keep_order`] what was
+    /// held back of it is forgotten. What was already forwarded comes twice.
+    pub fn forget(&self, rank: u32) {
         if let Some(threads) = &self.threads {
-            threads.output.will_retry(rank);
+            threads.output.forget(rank);
         }
     }
 
-    /// A rank that will not be started: with [`Config::keep_order`] nobody waits for what it would print.
-    pub fn never_was(&self, rank: u32) {
+    /// A rank that has ended and is not started again, or never will be: with [`Config::keep_order`] it is
+    /// the turn of the next. (Of one that could not be started that is known.)
+    pub fn is_over(&self, rank: u32) {
         if let Some(threads) = &self.threads {
-            threads.output.never_was(rank);
+            threads.output.is_over(rank);
         }
     }
 

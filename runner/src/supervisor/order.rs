@@ -1,6 +1,7 @@
 //! `--keep-order`: what ranks write before it is their turn, held back.
 //!
-//! It is the turn of the lowest rank that has not ended. What those behind it write is collected in small
+//! It is the turn of the lowest rank that has not ended for good: whether it has, and is not run again, is
+//! the job's to say. What those behind it write is collected in small
 //! buffers and, beyond [`MEMORY`] in all, in the one file that the job has for it (`spool.rs`); so memory
 //! stays bounded however much they write and however many they are, and a single descriptor does for all of
 //! them.
@@ -34,8 +35,6 @@ pub(super) struct Order {
     turn: u32,
     /// Ranks behind it that have ended.
     over: BTreeSet<u32>,
-    /// Ranks whose next end is not their last.
-    retried: BTreeSet<u32>,
     held: BTreeMap<u32, [Held; 2]>,
     memory: usize,
     spool: Spool,
@@ -51,15 +50,7 @@ impl Held {
 impl Order {
     /// With this file for what does not fit memory.
     pub(super) fn new(spool: Spool) -> Self {
-        Self {
-            turn: 0,
-            over: BTreeSet::new(),
-            retried: BTreeSet::new(),
-            held: BTreeMap::new(),
-            memory: 0,
-            spool,
-            failed: false,
-        }
+        Self { turn: 0, over: BTreeSet::new(), held: BTreeMap::new(), memory: 0, spool, failed: false }
     }
 
     /// Whether what this rank writes now is to be forwarded at once.
@@ -92,12 +83,9 @@ impl Order {
         put
     }
 
-    /// A rank has ended and all it had written is here, or it will never write. Returns the ranks whose turn
-    /// it is now, in order, with whether they have ended.
+    /// A rank has ended for good and all it had written is here, or it will never write. Returns the ranks
+    /// whose turn it is now, in order, with whether they have ended.
     pub(super) fn ended(&mut self, rank: u32) -> io::Result<Vec<(u32, bool)>> {
-        if self.retried.remove(&rank) {
-            return self.forget(rank).map(|()| Vec::new());
-        }
         if rank < self.turn {
             return Ok(Vec::new());
         }
@@ -140,13 +128,8 @@ impl Order {
         Ok(())
     }
 
-    /// The process of this rank that ends next is not its last.
-    pub(super) fn will_retry(&mut self, rank: u32) {
-        self.retried.insert(rank);
-    }
-
     /// What a rank had written that is to run again is forgotten.
-    fn forget(&mut self, rank: u32) -> io::Result<()> {
+    pub(super) fn forget(&mut self, rank: u32) -> io::Result<()> {
         for (_, held) in self.take(rank) {
             self.spool.forget(held.extents)?;
         }

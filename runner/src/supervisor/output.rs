@@ -49,9 +49,9 @@ impl Style {
 
 enum Command {
     Add { serial: u64, rank: u32, pipes: [Option<OwnedFd>; 2] },
-    Ended { serial: u64, rank: u32 },
-    NeverWas(u32),
-    WillRetry(u32),
+    Ended { serial: u64 },
+    Over(u32),
+    Forget(u32),
     Finish,
 }
 
@@ -95,13 +95,13 @@ impl Feed {
     }
 
     /// The process has ended: forward what it left.
-    pub(super) fn ended(&self, serial: u64, rank: u32) {
-        self.send(|| Command::Ended { serial, rank });
+    pub(super) fn ended(&self, serial: u64) {
+        self.send(|| Command::Ended { serial });
     }
 
-    /// The rank could not be started: nobody need wait for its output.
-    pub(super) fn never_was(&self, rank: u32) {
-        self.send(|| Command::NeverWas(rank));
+    /// The rank has ended for good, or could not be started: nobody need wait for its output.
+    pub(super) fn is_over(&self, rank: u32) {
+        self.send(|| Command::Over(rank));
     }
 }
 
@@ -144,12 +144,12 @@ impl Handle {
         self.feed.clone()
     }
 
-    pub(super) fn will_retry(&self, rank: u32) {
-        self.feed.send(|| Command::WillRetry(rank));
+    pub(super) fn forget(&self, rank: u32) {
+        self.feed.send(|| Command::Forget(rank));
     }
 
-    pub(super) fn never_was(&self, rank: u32) {
-        self.feed.never_was(rank);
+    pub(super) fn is_over(&self, rank: u32) {
+        self.feed.is_over(rank);
     }
 
     pub(super) fn report_drained(&self, drained: Drained) {
@@ -297,16 +297,15 @@ impl Output {
                         }
                     }
                 }
-                Command::Ended { serial, rank } => {
+                Command::Ended { serial } => {
                     self.drain(serial * 2);
                     self.drain(serial * 2 + 1);
-                    self.over(rank);
                     ended.push(serial);
                 }
-                Command::NeverWas(rank) => self.over(rank),
-                Command::WillRetry(rank) => {
-                    if let Some(order) = &mut self.order {
-                        order.will_retry(rank);
+                Command::Over(rank) => self.over(rank),
+                Command::Forget(rank) => {
+                    if let Some(Err(error)) = self.order.as_mut().map(|order| order.forget(rank)) {
+                        (self.report)(Happening::HoldFailed(error));
                     }
                 }
                 Command::Finish => return true,
@@ -326,7 +325,7 @@ impl Output {
         Line::new(key, if self.tag { format!("[{rank}] ").into_bytes() } else { Vec::new() })
     }
 
-    /// A rank has ended, or could not be started: it may be the turn of the next ones.
+    /// A rank has ended for good, or could not be started: it may be the turn of the next ones.
     fn over(&mut self, rank: u32) {
         let Some(order) = &mut self.order else { return };
         match order.ended(rank) {

@@ -134,6 +134,7 @@ impl Reaper {
         // Only so is it known that a kill was seen long before an end.
         if self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
+            self.oom.turn += 1;
             self.oom.look(&self.shared);
         }
         for key in ready {
@@ -167,7 +168,7 @@ impl Reaper {
         let oom = self.oom.blame(&self.shared, ending, process.killed);
         let happening = Happening::Exited { rank: process.rank, pid: process.pid, ending, usage, oom };
         self.pending.push(Pending { serial, deadline: Instant::now() + OUTPUT_GRACE, happening });
-        self.output.ended(serial, process.rank);
+        self.output.ended(serial);
     }
 
     fn tell(&self, happening: Happening) {
@@ -189,16 +190,19 @@ impl Reaper {
 /// How old a kill may be that is taken for the cause of an end: who is killed and holds much takes seconds to
 /// end.
 const RECENT: Duration = Duration::from_secs(10);
+/// So many turns of looking at least it is taken for that: where memory is exhausted so is the time of
+/// whoever looks, and an end is heard of late.
+const RECENT_TURNS: u32 = 10;
 /// How often the kernel's counts are looked at while ranks live.
 const LOOK: Duration = Duration::from_secs(1);
 /// As many kills are remembered.
 const KILLS: usize = 1024;
 
 /// Kills of the out-of-memory killer that are not yet attributed to a rank: as many as a count of the
-/// kernel's has grown by, each with when that was seen.
+/// kernel's has grown by, each with when that was seen, and in which turn.
 struct Kills {
     count: u64,
-    seen: VecDeque<Instant>,
+    seen: VecDeque<(Instant, u32)>,
 }
 
 impl Kills {
@@ -207,11 +211,12 @@ impl Kills {
     }
 
     /// The count is this now. What was seen long ago was somebody else's end.
-    fn look(&mut self, count: u64, now: Instant) {
+    fn look(&mut self, count: u64, now: Instant, turn: u32) {
         let more = usize::try_from(count.saturating_sub(self.count)).unwrap_or(usize::MAX);
         self.count = count;
-        self.seen.extend(std::iter::repeat_n(now, more.min(KILLS)));
-        while self.seen.len() > KILLS || self.seen.front().is_some_and(|&seen| now - seen > RECENT) {
+        self.seen.extend(std::iter::repeat_n((now, turn), more.min(KILLS)));
+        let is_old = |&(at, then): &(Instant, u32)| now - at > RECENT && turn - then > RECENT_TURNS;
+        while self.seen.len() > KILLS || self.seen.front().is_some_and(is_old) {
             self.seen.pop_front();
         }
     }
@@ -226,17 +231,18 @@ impl Kills {
 struct OomCounter {
     job: Kills,
     machine: Kills,
+    turn: u32,
 }
 
 impl OomCounter {
     fn new(shared: &Shared) -> Self {
-        Self { job: Kills::new(job_kills(shared)), machine: Kills::new(machine_kills()) }
+        Self { job: Kills::new(job_kills(shared)), machine: Kills::new(machine_kills()), turn: 0 }
     }
 
     fn look(&mut self, shared: &Shared) {
         let now = Instant::now();
-        self.job.look(job_kills(shared), now);
-        self.machine.look(machine_kills(), now);
+        self.job.look(job_kills(shared), now, self.turn);
+        self.machine.look(machine_kills(), now, self.turn);
     }
 
     fn blame(&mut self, shared: &Shared, ending: Ending, by_us: bool) -> OomKill {
@@ -302,15 +308,25 @@ mod tests {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut kills = Kills::new(7);
-        kills.look(7, at(1));
+        kills.look(7, at(1), 1);
         assert!(!kills.take(), "from before the job");
-        kills.look(9, at(2));
-        kills.look(9, at(5));
+        kills.look(9, at(2), 2);
+        kills.look(9, at(5), 5);
         assert!(kills.take() && kills.take() && !kills.take(), "one for each");
-        kills.look(10, at(20));
-        kills.look(10, at(31));
+        kills.look(10, at(20), 20);
+        kills.look(10, at(31), 31);
         assert!(!kills.take(), "somebody else's");
-        kills.look(11, at(32));
+        kills.look(11, at(32), 32);
+        assert!(kills.take());
+    }
+
+    /// Where memory is exhausted nobody gets to look for many seconds.
+    #[test]
+    fn a_kill_is_not_old_for_whoever_could_not_look() {
+        let begin = Instant::now();
+        let mut kills = Kills::new(0);
+        kills.look(1, begin, 1);
+        kills.look(1, begin + Duration::from_secs(60), 2);
         assert!(kills.take());
     }
 }

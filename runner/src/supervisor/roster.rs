@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
 use super::sys;
 
-/// Ranks that fit.
+/// Ranks that fit: more than live at once.
 const RANKS: usize = 65_536;
 const BYTES: NonZeroUsize = NonZeroUsize::new(RANKS * size_of::<AtomicI32>()).expect("not zero");
 
-/// One number for each rank, in memory shared with forked helpers: the process group it leads, 0 if it does
-/// not live. Pages nobody has written cost nothing.
+/// A number for each rank that lives, in memory shared with forked helpers: the process group it leads; other
+/// places are 0. Each has the place of its number, or the next that is free. Pages nobody has written cost
+/// nothing.
 pub(super) struct Roster {
     base: NonNull<c_void>,
 }
@@ -37,18 +38,23 @@ impl Roster {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), RANKS) }
     }
 
+    /// From the place of this rank on, once around.
+    fn from(&self, rank: u32) -> impl Iterator<Item = &AtomicI32> {
+        let (before, from) = self.groups().split_at(rank as usize % RANKS);
+        from.iter().chain(before)
+    }
+
     /// The rank leads this group from now on.
     pub fn enter(&self, rank: u32, group: libc::pid_t) {
-        if let Some(entry) = self.groups().get(rank as usize) {
-            entry.store(group, SeqCst);
-        }
+        self.from(rank).any(|entry| entry.compare_exchange(0, group, SeqCst, SeqCst).is_ok());
     }
 
     /// The first process of this group has been reaped.
     pub fn leave(&self, rank: u32, group: libc::pid_t) {
-        if let Some(entry) = self.groups().get(rank as usize) {
-            // Another try of the rank may have entered since.
-            let _ = entry.compare_exchange(group, 0, SeqCst, SeqCst);
+        // Another try of the rank may have entered since.
+        let is_its = |entry: &&AtomicI32| entry.load(SeqCst) == group;
+        if let Some(entry) = self.from(rank).find(is_its) {
+            entry.store(0, SeqCst);
         }
     }
 
@@ -92,5 +98,24 @@ mod tests {
         assert_eq!(roster.groups()[7].load(SeqCst), group);
         roster.leave(7, group);
         assert_eq!(roster.groups()[7].load(SeqCst), 0);
+    }
+
+    /// A job may have far more ranks than live at once.
+    #[test]
+    fn each_rank_that_lives_has_a_place() {
+        let roster = Roster::new().expect("a mapping");
+        let ranks = [4, 5, 65_540, 65_541, 1_000_000, u32::MAX, 131_071];
+        let groups = |roster: &Roster| {
+            let all = roster.groups().iter().map(|entry| entry.load(SeqCst)).filter(|&group| group != 0);
+            let mut all: Vec<_> = all.collect();
+            all.sort_unstable();
+            all
+        };
+        (1000..).zip(ranks).for_each(|(group, rank)| roster.enter(rank, group));
+        assert_eq!(groups(&roster), (1000..1007).collect::<Vec<_>>());
+        (1000..).zip(ranks).step_by(2).for_each(|(group, rank)| roster.leave(rank, group));
+        assert_eq!(groups(&roster), [1001, 1003, 1005]);
+        roster.leave(4, 1000);
+        assert_eq!(groups(&roster), [1001, 1003, 1005]);
     }
 }

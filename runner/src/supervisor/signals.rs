@@ -36,6 +36,12 @@ pub fn keep_ended_children() {
     sys::set_default(libc::SIGCHLD);
 }
 
+/// What is too large for `ulimit -f` is an error that is told: without this it would end us without a word.
+/// (Ranks begin with none of what is ignored here.)
+pub fn outlive_file_limit() {
+    sys::ignore(libc::SIGXFSZ);
+}
+
 /// The listening thread.
 pub(super) struct Handle {
     closer: Closer,

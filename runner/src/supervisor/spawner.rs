@@ -33,7 +33,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -156,7 +156,7 @@ impl Spawner {
     fn spawn(&mut self, spec: SpawnSpec, generation: u64) {
         let rank = spec.rank;
         if let Err(error) = self.try_spawn(spec, generation) {
-            self.output.never_was(rank);
+            self.output.is_over(rank);
             (self.shared.report)(Happening::SpawnFailed { rank, error });
         }
     }
@@ -167,9 +167,10 @@ impl Spawner {
             return Err(SpawnError::Cancelled);
         }
         let no_pipe = |source: nix::Error| SpawnError::Descriptors { source: source.into() };
-        let stdout = Target::open(spec.stdout.as_deref(), "standard output", None)?;
+        let stdout = Target::open(spec.stdout.as_deref(), "standard output", spec.stdout_is_new, None)?;
+        let output = stdout.number;
         let same = spec.stdout.is_some() && spec.stdout == spec.stderr;
-        let stderr = Target::open(spec.stderr.as_deref(), "standard error", same.then_some(&stdout))?;
+        let stderr = Target::open(spec.stderr.as_deref(), "standard error", false, same.then_some(&stdout))?;
         let program = text(spec.program.as_os_str())?;
         let args = spec.args.iter().map(|arg| text(arg)).collect::<Result<_, _>>()?;
         let mark = self.shared.pen.mark().map(Mark::variable);
@@ -228,7 +229,7 @@ impl Spawner {
         self.shared
             .table
             .insert(serial, generation, process, watch, || {
-                (self.shared.report)(Happening::Spawned { rank, pid, group: group.clone(), at })
+                (self.shared.report)(Happening::Spawned { rank, pid, group: group.clone(), at, output })
             })
             .map_err(no_pipe)
             .inspect_err(|_| self.retire(group.cgroup()))
@@ -302,21 +303,28 @@ struct Target {
     theirs: OwnedFd,
     /// The other end, if it is a pipe.
     ours: Option<OwnedFd>,
+    /// The number of the file, if it is one.
+    number: Option<u64>,
 }
 
 impl Target {
     /// A file, whose directory is made if it is missing, or that of `same`; else a pipe.
-    fn open(path: Option<&Path>, what: &'static str, same: Option<&Self>) -> Result<Self, SpawnError> {
+    fn open(
+        path: Option<&Path>,
+        what: &'static str,
+        is_new: bool,
+        same: Option<&Self>,
+    ) -> Result<Self, SpawnError> {
         let no_pipe = |source: nix::Error| SpawnError::Descriptors { source: source.into() };
         if let Some(other) = same {
             // One description, so that neither stream writes over the other.
             let theirs = other.theirs.try_clone().map_err(|source| SpawnError::Descriptors { source })?;
-            return Ok(Self { theirs, ours: None });
+            return Ok(Self { theirs, ours: None, number: other.number });
         }
         let Some(path) = path else {
             let (ours, theirs) = sys::pipe().map_err(no_pipe)?;
             sys::set_nonblocking(&ours).map_err(no_pipe)?;
-            return Ok(Self { theirs, ours: Some(ours) });
+            return Ok(Self { theirs, ours: Some(ours), number: None });
         };
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
         if let Some(directory) = directory {
@@ -327,13 +335,22 @@ impl Target {
             })?;
         }
         let failed = |source: io::Error| SpawnError::File { what, path: path.to_owned(), source };
-        let file = File::from(open(File::options().write(true).create(true), path, what)?);
+        let mut options = File::options();
+        options.write(true);
+        // Whoever makes a file does not empty another's.
+        if is_new {
+            options.create_new(true)
+        } else {
+            options.create(true)
+        };
+        let file = File::from(open(&mut options, path, what)?);
         in_use::take(&file).map_err(|source| SpawnError::InUse { what, path: path.to_owned(), source })?;
         // Not what is no file: to make a device or a pipe empty is an error.
-        if file.metadata().map_err(failed)?.is_file() {
+        let there = file.metadata().map_err(failed)?;
+        if there.is_file() {
             file.set_len(0).map_err(failed)?;
         }
-        Ok(Self { theirs: file.into(), ours: None })
+        Ok(Self { theirs: file.into(), ours: None, number: there.is_file().then(|| there.ino()) })
     }
 }
 

@@ -139,11 +139,20 @@ pub(super) fn is_ignored(signal: i32) -> bool {
 
 /// Gives a signal its default effect.
 pub(super) fn set_default(signal: i32) {
-    // SAFETY: sigaction is plain old data, zeros are no flags and an empty mask; the default action runs no
-    // code of ours.
+    dispose(signal, libc::SIG_DFL);
+}
+
+/// Nothing happens at a signal from now on.
+pub(super) fn ignore(signal: i32) {
+    dispose(signal, libc::SIG_IGN);
+}
+
+fn dispose(signal: i32, how: libc::sighandler_t) {
+    // SAFETY: sigaction is plain old data, zeros are no flags and an empty mask; neither the default nor to
+    // be ignored runs code of ours.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = libc::SIG_DFL;
+        action.sa_sigaction = how;
         libc::sigaction(signal, &action, std::ptr::null_mut());
     }
 }

@@ -285,3 +285,23 @@ fn who_waits_for_a_processor_is_not_idle() {
     // The look itself takes a moment, of which not all is counted; all four would be 4.
     assert!(used < 3.0, "{used}");
 }
+
+/// A master that is busy hears of one look of several: what it is told has grown in all of that time.
+#[test]
+fn time_is_told_from_one_message_to_the_next() {
+    let rig = rig(false);
+    rig.sampler.watch(0, rig.start(0, "nothing"));
+    let measured = || loop {
+        if let Event::Measured(measured) = rig.next() {
+            break measured;
+        }
+    };
+    let first = measured();
+    let taken = first.taken;
+    // As long as it lives nothing is told, and there are looks all the same.
+    std::thread::sleep(Duration::from_millis(100));
+    drop(first);
+    let next = measured();
+    assert_eq!(next.elapsed, next.taken - taken);
+    assert!(next.elapsed >= Duration::from_millis(100) && next.gap <= next.elapsed, "{next:?}");
+}

@@ -143,6 +143,7 @@ fn program(rank: u32, role: &str, ready: &Path) -> SpawnSpec {
         fds: Vec::new(),
         stdin: Stdin::Null,
         stdout: None,
+        stdout_is_new: false,
         stderr: None,
         directory: None,
     }

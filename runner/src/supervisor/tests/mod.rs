@@ -96,6 +96,7 @@ fn shell(rank: u32, script: &str) -> SpawnSpec {
         fds: Vec::new(),
         stdin: Stdin::Null,
         stdout: None,
+        stdout_is_new: false,
         stderr: None,
         directory: None,
     }

@@ -30,15 +30,20 @@ fn ranks_are_heard_in_order_also_those_that_run_again_or_never() {
             other => panic!("{other:?}"),
         }
     }
-    rig.supervisor.will_retry(1);
+    [2, 3].into_iter().for_each(|rank| rig.supervisor.is_over(rank));
     rig.supervisor.signal(1, libc::SIGKILL);
     assert_eq!(rig.ends(1)[0].0, 1);
+    rig.supervisor.forget(1);
     rig.supervisor.spawn(absent);
     assert!(matches!(rig.next(), Happening::SpawnFailed { rank: 0, .. }));
-    rig.shell(1, "echo second try; echo error >&2");
+    // One that failed, and is tried once more, goes on with what it prints, before all others.
+    rig.shell(1, "echo second try; exit 1");
     rig.ends(1);
+    rig.shell(1, "echo third try; echo error >&2");
+    rig.ends(1);
+    rig.supervisor.is_over(1);
     let (out, err, farewell) = rig.finish();
-    assert_eq!(out, "[1] second try\n[3] three\n[3] half");
+    assert_eq!(out, "[1] second try\n[1] third try\n[3] three\n[3] half");
     assert_eq!(err, "[1] error\n");
     assert!(farewell.output_complete);
 }

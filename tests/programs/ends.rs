@@ -1,0 +1,153 @@
+//! How ranks and jobs end: what `--halt`, tries of a rank, signals and the last things of a job do to one
+//! another.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::common::{Directory, LIMIT, bdrun_args, bdrun_on, poll, skipped};
+use crate::full_disk::SmallDisk;
+use crate::journal::Bench;
+
+/// Nobody else is begun, so nobody takes what is read of the list: whoever reads it must not be waited for.
+#[test]
+fn a_list_that_goes_on_is_not_waited_for_after_a_halt() {
+    for options in [&["--parts", "-"][..], &["--pipe", "--block", "1k"]] {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let writing = std::thread::spawn(move || while writer.write_all(b"one more line\n").is_ok() {});
+        let words = options.iter().copied().chain(["--halt", "soon,fail=1", "--", "false"]);
+        let outcome = bdrun_args(words).with(|command| command.stdin(Stdio::from(reader))).run();
+        outcome.failed_with(1, &["no other rank is begun (--halt soon,fail=1)"]);
+        writing.join().unwrap();
+    }
+}
+
+/// Those that still run then run to their end, and change nothing.
+#[test]
+fn a_job_that_was_halted_for_success_has_it() {
+    let dir = Directory::new("success");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let script = "if [ $1 = 0 ]; then until [ -e $0 ]; do sleep 0.01; done
+         else until grep -q 'no other rank is begun' $0.said; do sleep 0.01; done; exit 3; fi";
+    let (begun, said) = (at("begun"), at("begun.said"));
+    let options = ["-np", "2", "--processors", "2", "--halt", "soon,success=1", "--", "sh", "-c"];
+    let words = options.into_iter().chain([script, &begun, "{rank}"]);
+    let job = bdrun_args(words).with(|command| command.stderr(File::create(&said).unwrap())).start();
+    fs::write(&begun, "").unwrap();
+    let outcome = job.wait();
+    let text = fs::read_to_string(&said).unwrap();
+    assert_eq!(outcome.code, Some(0), "{text}");
+    assert!(text.contains("rank 1 failed with exit code 3"), "{text}");
+}
+
+/// What a first try has read of a pipe is gone: with the rest of it the next would make half a result, and
+/// end well.
+#[test]
+fn who_has_read_a_pipe_is_not_run_again() {
+    let dir = Directory::new("read-once");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let script = "cat; [ -e $0 ] || { : > $0; exit 1; }";
+    let (tried, out, input) = (at("tried"), at("out"), at("input"));
+    let job = || {
+        let _ = fs::remove_file(&tried);
+        bdrun_args(["--retry", "1", "--output-files", &out, "--", "sh", "-c", script, &tried])
+    };
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"1\n2\n").unwrap();
+    drop(writer);
+    let outcome = job().with(|command| command.stdin(Stdio::from(reader))).run();
+    outcome.failed_with(1, &["it is not run again, as what it has read of bdrun's standard input is gone"]);
+    // A file is read again.
+    fs::write(&input, "1\n2\n").unwrap();
+    job().with(|command| command.stdin(File::open(&input).unwrap())).succeed();
+    assert_eq!(fs::read_to_string(&out).unwrap(), "1\n2\n");
+    // And of nothing there is as much left.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(writer);
+    job().with(|command| command.stdin(Stdio::from(reader))).succeed();
+    job().with(|command| command.stdin(Stdio::null())).succeed();
+}
+
+/// It failed, and what would have been its next try is not begun: that is a failure.
+#[test]
+fn who_waits_for_a_next_try_when_no_other_is_begun_has_failed() {
+    let bench = Bench::new("no-next-try", &["a", "b"]);
+    // The second try of b waits for its time; a fails for good before that.
+    bench.write("do-b", "exit 4");
+    bench.write(
+        "do-a",
+        "until grep -q 'b (line 2, rank 1).*it is run again' $there/said; do sleep 0.01; done; exit 5",
+    );
+    let said = bench.at("said");
+    let (list, out) = (bench.at("list").display().to_string(), bench.at("out/{}").display().to_string());
+    let program = bench.at("program").display().to_string();
+    let options = ["--parts", &list, "-j", "2", "--retry", "1", "--halt", "soon,fail=1", "--delay", "3"];
+    let words = options.into_iter().chain(["--output-files", &out, "--", &program, "{}"]);
+    // Its first two begin without a delay between them if it is waited for.
+    let outcome = bdrun_args(words).with(|command| command.stderr(File::create(&said).unwrap())).run();
+    let text = fs::read_to_string(&said).unwrap();
+    assert!(matches!(outcome.code, Some(4 | 5)), "{text}");
+    assert!(text.contains("2 failed") && !text.contains("never began"), "{text}");
+}
+
+/// A job log may be a pipe that nobody reads: whoever asks for the end is heard.
+#[test]
+fn a_log_that_nobody_reads_does_not_keep_a_job_from_its_end() {
+    let dir = Directory::new("unread-log");
+    let log = dir.path().join("log");
+    nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // Whoever has it open, and does not read.
+    let _reader = File::options().read(true).write(true).open(&log).unwrap();
+    let log = log.display().to_string();
+    let list: String = (0..2000).map(|n| format!("{n}\n")).collect();
+    let path = dir.path().join("list");
+    fs::write(&path, list).unwrap();
+    let list = path.display().to_string();
+    let ran = dir.path().join("ran").display().to_string();
+    let options = ["--parts", &list, "--joblog", &log, "--", "sh", "-c", "printf x >> $0", &ran];
+    let job = bdrun_args(options).start();
+    let all_ran = || fs::metadata(&ran).is_ok_and(|ran| ran.len() == 2000) && job.ranks().is_empty();
+    assert!(poll(LIMIT, || all_ran().then_some(())).is_some(), "{}", job.situation());
+    job.signal(libc::SIGTERM);
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(143), "{outcome:?}");
+}
+
+/// Output that could not be held back is lost: that is no good end, also if it turns out last of all.
+#[test]
+fn output_that_is_lost_at_the_end_is_told() {
+    let disk = match SmallDisk::new(1) {
+        Ok(disk) => disk,
+        Err(why) => return skipped("mount", why),
+    };
+    // As much as a pipe holds: all but the first can end, whose output waits for a reader.
+    let ended = Directory::new("have-printed");
+    let script = "[ $1 -gt 0 ] || head -c 400000 /dev/zero; head -c 65536 /dev/zero; : > $0/$1";
+    let place = ended.path().display().to_string();
+    let options = ["-np", "32", "--processors", "32", "--keep-order", "--", "sh", "-c", script];
+    let words = options.into_iter().chain([&*place, "{rank}"]);
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let job = bdrun_on(disk.path(), words).with(|command| command.stdout(Stdio::from(writer))).start();
+    let all_but_the_first = || (fs::read_dir(ended.path()).unwrap().count() == 31).then_some(());
+    assert!(poll(LIMIT, all_but_the_first).is_some());
+    std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
+    job.wait().failed_with(122, &["--keep-order: output cannot be held back"]);
+}
+
+/// What a rank prints stays in its place, whichever try prints it.
+#[test]
+fn tries_of_a_rank_are_heard_before_the_ranks_behind_it() {
+    let bench = Bench::new("tries-in-order", &["0", "1"]);
+    bench.write("do-1", "echo one >&2; : > $there/has-1");
+    bench.write(
+        "do-0",
+        "[ -e $there/tried ] || { : > $there/tried; echo first >&2; exit 1; }
+         until [ -e $there/has-1 ]; do sleep 0.01; done; sleep 0.2; echo second >&2",
+    );
+    let (list, out) = (bench.at("list").display().to_string(), bench.at("out/{}").display().to_string());
+    let program = bench.at("program").display().to_string();
+    let options = ["--parts", &list, "-j", "2", "--keep-order", "--retry", "1", "--output-files", &out];
+    let outcome = bdrun_args(options.into_iter().chain(["--", &program, "{}"])).succeed();
+    let ranks: Vec<_> = outcome.stderr.lines().filter(|line| !line.contains("bdrun")).collect();
+    assert_eq!(ranks, ["first", "second", "one"], "{outcome:?}");
+}
