@@ -64,6 +64,16 @@ impl Bench {
         (times, masters.len())
     }
 
+    /// A part that this master ran, and that the journal has the end of.
+    fn ended_on(&self, master: i32) -> Option<u32> {
+        let (ran, journal) = (self.read("ran"), self.read("journal"));
+        let mut parts = ran.lines().filter_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            (words.get(2)?.parse() == Ok(master)).then(|| words[1].parse().ok())?
+        });
+        parts.find(|part| journal.contains(&format!("\"rank\":{part},")))
+    }
+
     /// Each was run once, and nothing is left aside.
     fn all_ran_once(&self) {
         let (times, _) = self.ran();
@@ -218,13 +228,16 @@ fn the_parts_of_a_node_that_dies_are_run_by_others() {
         (Launcher::MpichThatStays, 2, libc::SIGKILL),
         (Launcher::MpichThatStays, 1, libc::SIGSTOP),
     ] {
-        // Nobody ends before one of the masters has.
-        let bench = Bench::new("dies", 40, "while [ -e ${0%/*}/hold ]; do sleep 0.1; done; sleep 0.3");
+        // The first part of each master ends, all others only once one of the masters has.
+        let hold = "mkdir ${0%/*}/first-$PPID 2>/dev/null || while [ -e ${0%/*}/hold ]; do sleep 0.1; done";
+        let bench = Bench::new("dies", 40, &format!("{hold}; sleep 0.3"));
         fs::write(bench.at("hold"), "").unwrap();
         let Some(job) = bench.on(launcher, 3, options) else { continue };
         let mut job = job.with(|command| command.env("BDRUN_SILENCE", "2")).start();
         job.wait_for_ranks(6);
         let victim = masters_by_node(&job, 3)[which];
+        let ended = || bench.ended_on(victim);
+        let ended = poll(Duration::from_secs(120), ended).unwrap_or_else(|| panic!("{}", job.situation()));
         proc::kill(victim, signal);
         fs::remove_file(bench.at("hold")).unwrap();
         let begun = Instant::now();
@@ -244,6 +257,11 @@ fn the_parts_of_a_node_that_dies_are_run_by_others() {
         assert!(times.len() == 40 && masters >= 2, "{masters} {times:?}");
         // At most what it had just begun was run again.
         assert!(times.values().sum::<u32>() <= 40 + 4, "{times:?}");
+        // What had ended there was not, and is not lost.
+        assert_eq!(times[&format!("p{ended}")], 1, "{times:?}");
+        let ranks = &outcome.stats().ranks;
+        assert!(ranks.iter().map(|rank| rank.rank).eq(0..40), "{ranks:?}");
+        assert!(ranks.iter().all(|rank| rank.status == "ok"), "{ranks:?}");
     }
 }
 
