@@ -1,16 +1,23 @@
 //! The package of Python, by the Python that has Dask: `BDRUN_SDDP_PYTHON`, or `python3`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 fn python() -> Option<PathBuf> {
     python_with("dask", "import dask.array, dask.bag, cloudpickle")
 }
 
 fn python_with(need: &str, import: &str) -> Option<PathBuf> {
+    /// What has been looked for: Dask takes seconds to be imported, and a test does that once more anyway.
+    static FOUND: Mutex<BTreeMap<String, bool>> = Mutex::new(BTreeMap::new());
     let python = std::env::var_os("BDRUN_SDDP_PYTHON").map_or_else(|| "python3".into(), PathBuf::from);
-    let found = Command::new(&python).args(["-c", import]).output();
-    if found.is_ok_and(|output| output.status.success()) {
+    let found = *FOUND.lock().unwrap().entry(import.into()).or_insert_with(|| {
+        let looked = Command::new(&python).args(["-c", import]).output();
+        looked.is_ok_and(|output| output.status.success())
+    });
+    if found {
         return Some(python);
     }
     bdrun_skipped::skipped(need, format!("{} has no {need} as is needed", python.display()));
