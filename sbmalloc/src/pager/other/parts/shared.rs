@@ -15,8 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Looked so often whether the state is free before this thread sleeps in between: mostly it is soon.
-/// It sleeps for so long at first, and at most.
 const SOON: u32 = 100;
+/// It sleeps for so long at first, twice as long each time, and at most for the second.
 const SHORTEST: Duration = Duration::from_micros(10);
 const LONGEST: Duration = Duration::from_micros(200);
 
