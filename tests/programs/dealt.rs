@@ -12,7 +12,7 @@ use crate::nodes::Launcher::{self, Mpich, OpenMpi};
 use crate::nodes::wait_for_masters;
 
 /// A folder with a list of `p0` to `pN`, and a program that says in `ran` which master runs it, and does what
-/// `do` says.
+/// `do` says: it has the folder as `there`.
 struct Bench {
     dir: Directory,
     parts: u32,
@@ -89,6 +89,13 @@ impl Bench {
     }
 }
 
+/// Has a part wait until each of so many masters runs one: that one of them gets no part at all, or only some of
+/// a kind, is else a matter of chance.
+fn once_all_run(nodes: u32) -> String {
+    let all = format!("[ $(ls -d $there/on-* | wc -l) = {nodes} ]");
+    format!("mkdir -p $there/on-$PPID; until {all}; do sleep 0.05; done; ")
+}
+
 fn said_once(outcome: &Outcome, words: &str) {
     assert_eq!(outcome.stderr.matches(words).count(), 1, "{words}: {outcome:?}");
 }
@@ -97,7 +104,8 @@ fn said_once(outcome: &Outcome, words: &str) {
 fn each_part_is_run_once_by_whoever_is_free() {
     for (launcher, nodes) in [(Mpich, 2), (OpenMpi, 3)] {
         // The first takes as long as all others together: who has it gets few others.
-        let bench = Bench::new("dealt", 60, "[ $1 = p0 ] && sleep 3 || sleep 0.1");
+        let what = once_all_run(nodes) + "[ $1 = p0 ] && sleep 3 || sleep 0.1";
+        let bench = Bench::new("dealt", 60, &what);
         let options = "--processors 2 --output-files %/out/{} --joblog %/log --journal %/journal";
         let Some(job) = bench.on(launcher, nodes, options) else { continue };
         let outcome = job.succeed();
@@ -145,11 +153,16 @@ fn a_job_on_several_nodes_goes_on() {
 /// All that fails counts, wherever that is.
 #[test]
 fn failures_are_counted_over_all_nodes() {
-    let fails = "case $1 in *[05]) exit 5; esac; sleep 0.05";
-    let bench = Bench::new("keep-going", 40, fails);
+    let fails = "case $1 in *[05]) echo $1 >> $there/fails; exit 5; esac; sleep 0.05";
+    // The first part of each node fails, too.
+    let first = "mkdir $there/first-$PPID 2>/dev/null && { echo $1 >> $there/fails; exit 5; }; ";
+    let bench = Bench::new("keep-going", 40, &(once_all_run(2) + first + fails));
     let Some(job) = bench.on(Mpich, 2, "--keep-going --processors 1") else { return };
     let outcome = job.run();
-    outcome.failed_with(5, &["8 of 40 ranks failed", ", on node 1 (", "), failed with exit code 5"]);
+    let failed = bench.read("fails").lines().count();
+    assert!((8..=10).contains(&failed), "{failed}: {outcome:?}");
+    let said = [&format!("{failed} of 40 ranks failed"), ", on node 1 (", "), failed with exit code 5"];
+    outcome.failed_with(5, &said);
     assert_eq!(outcome.stats().status, "rank-failed", "{outcome:?}");
     bench.all_ran_once();
     let bench = Bench::new("soon", 400, fails);
@@ -210,7 +223,7 @@ fn the_trace_has_the_ranks_of_all_nodes() {
 /// What is learned is learned of all nodes' parts.
 #[test]
 fn all_nodes_learn() {
-    let bench = Bench::new("learn", 12, "sleep 0.6");
+    let bench = Bench::new("learn", 12, &(once_all_run(2) + "sleep 0.6"));
     let Some(job) = bench.on(Mpich, 2, "--learn %/learned") else { return };
     job.succeed();
     assert_eq!(bench.ran().1, 2);
