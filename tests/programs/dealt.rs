@@ -89,7 +89,7 @@ impl Bench {
     }
 }
 
-/// Has a part wait until each of so many masters runs one: that one of them gets no part at all, or only some of
+/// Has a part wait until each of so many masters runs one: that one of them gets none at all, or only some of
 /// a kind, is else a matter of chance.
 fn once_all_run(nodes: u32) -> String {
     let all = format!("[ $(ls -d $there/on-* | wc -l) -ge {nodes} ]");
