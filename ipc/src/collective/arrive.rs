@@ -244,6 +244,7 @@ impl Comm {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
+    use std::sync::atomic::AtomicBool;
 
     use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -276,5 +277,47 @@ mod tests {
         // Nobody wants what is of a collective that is over.
         world.phase(&segment, 0).number.store(8, SeqCst);
         assert_eq!(world.see(&segment, &mail, 0, 0).unwrap().len, 0);
+    }
+
+    /// The gateway tells of who has come while the last leaves, who needs nothing of other nodes: it sees
+    /// all of a part or that the collective is over, and never half of what is being freed.
+    #[test]
+    fn a_part_is_seen_whole_or_not_at_all_while_the_last_leaves() {
+        let spread = Spread { ranks: 4, nodes: 2, node: 0 };
+        let segment = Segment::create_spread(spread, 1 << 24, 0, 2).unwrap();
+        let mail = Mail::create(memfd_create("spill", MemfdFlags::CLOEXEC).unwrap()).unwrap();
+        let world = Comm::WORLD;
+        for number in 0..4000 {
+            for rank in 0..4 {
+                let part = &[&[7_u8; 20][..]][..];
+                if rank < 2 {
+                    let (name, awaits, awaited_by, combines) = (7, None, &[][..], false);
+                    let coming = Coming { number, rank, name, awaits, awaited_by, combines, part };
+                    world.arrive(&segment, &mail, &coming, &mut |_| ()).unwrap();
+                } else {
+                    let (names, awaited_by, len, head) = ([7, 0], &[][..], 20, part[0]);
+                    let coming = FarComing { number, rank, names, awaited_by, len, head };
+                    world.arrive_far(&segment, &mail, &coming, &mut |_| ()).unwrap();
+                }
+            }
+            assert!(!world.left(&segment, &mail, number, 2, &mut |_| ()));
+            let is_seen = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !is_seen.load(SeqCst) {
+                        std::hint::spin_loop();
+                    }
+                    assert!(world.left(&segment, &mail, number, 2, &mut |_| ()));
+                });
+                loop {
+                    let seen = [0, 1].map(|rank| world.see(&segment, &mail, number, rank).unwrap());
+                    is_seen.store(true, SeqCst);
+                    if seen.iter().any(|seen| seen.len == 0) {
+                        break;
+                    }
+                    assert!(seen.iter().all(|seen| seen.head == [7; 20] && seen.names == [7, 0]));
+                }
+            });
+        }
     }
 }

@@ -117,6 +117,9 @@ impl Comm {
         if phase.left.fetch_add(count, SeqCst) + count != self.size(segment) {
             return false;
         }
+        // It is over before its parts are freed, so that what `see` has read of them, if it is still this
+        // number's afterwards, was all there. This number is nobody's: the next one here is `next`.
+        phase.number.store(number + 1, SeqCst);
         for rank in 0..self.size(segment) {
             let seat = self.seat(segment, number, rank);
             seat.part.free(segment, mail);
