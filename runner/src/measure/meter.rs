@@ -4,7 +4,9 @@
 //! cheapest thing to read. So each look reads the clock of each process, and `statm` of those that have run
 //! (of the others ten times a second, since the kernel may have changed their memory). The rest is read where
 //! it can have changed: the list of processes if any process has been made anywhere since, `status` twice a
-//! second and when mapped pages came or went, the processor time of a whole cgroup every 50 ms.
+//! second and when mapped pages came or went, the processor time of a whole cgroup every 50 ms. Of a rank that
+//! asks for its memory nearly all that `status` and `stat` tell changes only if a process or a thread has been
+//! made, so they are read ten times more seldom while none has been.
 
 use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::group::{Group, Tracking};
 use super::once::{Known, Once};
 use super::proc::{self, Statm, StatmOf, Status};
+use super::reading::Reading;
 use super::sample::Sample;
 use super::shares::Found;
 use super::tree::{self, Table};
@@ -25,14 +28,10 @@ const LIST: Duration = Duration::from_millis(50);
 const STATM: Duration = Duration::from_millis(100);
 /// The same where it must be opened for that.
 const STATM_DEAR: Duration = Duration::from_secs(1);
-/// How often `status` is read at least, of a process that runs.
-const STATUS: Duration = Duration::from_millis(500);
 /// How often processor time is read at most, and over how long its rate is taken.
 const CPU: Duration = Duration::from_millis(50);
 /// Of so many threads of a rank it is read whether they wait for a processor.
 const STARVED: usize = 64;
-/// `status` is read at once if mapped pages have changed by more than this.
-const MAPPED_CHANGE: u64 = 1 << 20;
 /// How often it is asked which pages are shared, while the processes stay the same.
 const SHARES: Duration = Duration::from_secs(1);
 /// It is not asked where all but the largest process hold less than this, or than this part of it (a shell
@@ -74,12 +73,12 @@ struct Process {
     statm: Statm,
     statm_due: Instant,
     status: Status,
-    /// Mapped pages when `status` was read.
-    status_mapped: u64,
-    status_due: Instant,
+    /// When it was read; none: it is read at once.
+    status_read: Option<Reading>,
     cpu: Duration,
-    /// Of children that it has waited for.
+    /// Of children that it has waited for, and when that was read.
     children: Duration,
+    children_read: Option<Reading>,
     /// How long it was ready and had no processor, as read last.
     starved: Option<Duration>,
     /// What of its memory it shares.
@@ -186,7 +185,7 @@ impl Meter {
         self.counted = None;
         let now = Instant::now();
         for process in &mut self.processes {
-            (process.statm_due, process.status_due) = (now, now);
+            (process.statm_due, process.status_read) = (now, None);
         }
     }
 
@@ -211,8 +210,9 @@ impl Meter {
     }
 
     /// Looks at all processes.
-    /// `asks`: what it shares and has mapped is not reckoned, so how much that is may be old.
-    pub(super) fn look(&mut self, look: &Look<'_>, asks: bool) {
+    /// `asks`: what it shares and has mapped is not reckoned, so how much that is may be old. `idle`: nothing
+    /// of it has run since the last look, so nothing waits for a processor.
+    pub(super) fn look(&mut self, look: &Look<'_>, asks: bool, idle: bool) {
         self.asks = asks;
         if self.list_due(look.now, look.births)
             && let Some(pids) = self.read_list(look)
@@ -223,12 +223,13 @@ impl Meter {
             // No table of all processes is due yet. The first of a rank is known without.
             self.update(&[self.group.leader()], look.now);
         }
-        if self.read_processes(look.now) {
+        if self.read_processes(look.now, look.births) {
             self.ran = true;
             self.add_up();
         }
         self.read_cpu(look.now);
         match look.crowded {
+            _ if idle => (self.starved_read, self.starving) = (None, 0.0),
             Crowded::No => (self.starved_read, self.starving) = (None, 0.0),
             Crowded::Yes => {}
             Crowded::Read => self.read_starved(look.now),
@@ -325,10 +326,10 @@ impl Meter {
             statm,
             statm_due: now,
             status: Status::default(),
-            status_mapped: 0,
-            status_due: now,
+            status_read: None,
             cpu: Duration::ZERO,
             children: Duration::ZERO,
+            children_read: None,
             starved: None,
             known: Known::new(statm.anonymous()),
             guest_of: None,
@@ -349,7 +350,7 @@ impl Meter {
     }
 
     /// Whether anything can have changed.
-    fn read_processes(&mut self, now: Instant) -> bool {
+    fn read_processes(&mut self, now: Instant, births: Option<u64>) -> bool {
         let page = self.page;
         let mut changed = self.counted != Some(self.generation);
         self.keep(|process| {
@@ -376,31 +377,36 @@ impl Meter {
             self.generation += u64::from(let_go);
         }
         for at in 0..self.processes.len() {
-            self.read_details(at, now);
+            self.read_details(at, now, births);
         }
         self.counted = Some(self.generation);
         true
     }
 
     /// What `statm` does not say of the process at this place in the list.
-    fn read_details(&mut self, at: usize, now: Instant) {
+    fn read_details(&mut self, at: usize, now: Instant, births: Option<u64>) {
         if self.processes[at].guest_of.is_some() {
             self.processes[at].guest_of = self.host(at);
             // It runs another program now, or was taken for a guest while it was a copy that had not changed
             // yet.
             self.note_copy(at, self.processes.len());
         }
+        let alone = self.processes.len() == 1;
         let process = &mut self.processes[at];
-        let moved = !self.asks && process.statm.mapped.abs_diff(process.status_mapped) > MAPPED_CHANGE;
-        if now < process.status_due && !moved {
+        let now = Reading { at: now, births, statm: process.statm };
+        let spread = Duration::from_millis(process.pid as u64 % 64);
+        if process.status_read.is_some_and(|then| !then.status_is_old(&now, self.asks, spread)) {
             return;
         }
-        process.status_due = now + STATUS + Duration::from_millis(process.pid as u64 % 64);
-        process.status_mapped = process.statm.mapped;
+        process.status_read = Some(now);
         process.status = proc::status(process.pid).unwrap_or_default();
+        // Who has no children, and has got none, waits for none.
+        let childless = alone && process.children_read.is_some_and(|then| then.nobody_born(&now));
         if !self.counts_cpu
+            && !childless
             && let Some(entry) = tree::entry(process.pid)
         {
+            process.children_read = Some(now);
             process.children = self.tick * u32::try_from(entry.children_ticks).unwrap_or(u32::MAX);
         }
     }
@@ -513,7 +519,7 @@ impl Meter {
         for process in &mut self.processes {
             process.statm_due = now;
         }
-        if self.read_processes(now) {
+        if self.read_processes(now, None) {
             self.ran = true;
             self.add_up();
         }

@@ -12,6 +12,7 @@
 //! | `tree.rs` | else: descendants, process group and session, from `/proc` |
 //! | `proc.rs` | the files of one process, read and understood |
 //! | `meter.rs` | the sum over the processes of one rank |
+//! | `reading.rs` | when what was read of a process is read again |
 //! | `once.rs` | each page once in that sum, between two looks that find out |
 //! | `shares.rs` | how much of that is counted twice because processes share it |
 //! | `watched.rs` | one rank that is watched: what it tells, and which looks count |
@@ -31,6 +32,7 @@ mod meter;
 mod once;
 mod permits;
 mod proc;
+mod reading;
 mod sample;
 mod sampler;
 mod shares;

@@ -294,25 +294,40 @@ impl Looker {
         let crowded = self.crowd.seen(now, load);
         let look = Look { now, births, table: table.as_ref(), crowded };
         let begin = (crowded == Crowded::Read).then(used);
-        let mut looked = Vec::new();
+        let (mut looked, mut unseen) = (Vec::new(), Vec::new());
+        let mut all = Inside::default();
         for (&rank, entry) in ranks.iter() {
-            let Some(mut watched) = entry.lock_if_unwanted().filter(|watched| !watched.out) else { continue };
-            let (told, before) = ((self.tells)(rank), watched.sample());
-            let waits = told.waits.is_some() && told.waits == watched.told.waits && before.threads <= 1;
-            if waits && now < watched.due {
+            let Some(mut watched) = entry.lock_if_unwanted() else {
+                unseen.push((rank, entry));
+                continue;
+            };
+            if watched.out {
                 continue;
             }
-            watched.fresh = true;
-            let sample = watched.look_twice(&look, &self.tells, rank, before);
-            // It has waited since the look before, and nobody else of it runs: it uses nothing, nor grows.
-            let pause = if waits && watched.doubts == 0 { SELDOM } else { LONGEST };
-            watched.due = now + pause;
-            looked.push((rank, sample));
+            let waits = watched.waits_still((self.tells)(rank));
+            if !waits || now >= watched.due {
+                watched.fresh = true;
+                let before = watched.sample();
+                let sample = watched.look_twice(&look, &self.tells, rank, before);
+                // It uses nothing, nor does it grow.
+                let pause = if waits && watched.doubts == 0 { SELDOM } else { LONGEST };
+                watched.due = now + pause;
+                looked.push((rank, sample));
+            }
+            all.note(now, rank, entry, &watched);
+        }
+        for (rank, entry) in unseen {
+            let watched = entry.lock();
+            if !watched.out {
+                all.note(now, rank, entry, &watched);
+            }
         }
         if let Some(begin) = begin {
             self.crowd.due = Instant::now() + (used().saturating_sub(begin) * STARVED_SHARE).max(STARVED);
         }
-        self.ask(ranks, now);
+        if let Some((_, rank, entry)) = all.asked_longest_ago {
+            self.ask(now, rank, entry);
+        }
         let sent = Sent::take(&self.sent)?;
         let before = self.told.replace(now);
         Some(Measured {
@@ -320,7 +335,7 @@ impl Looker {
             elapsed: before.map_or(Duration::ZERO, |told| now.duration_since(told)),
             gap: std::mem::take(&mut self.gap),
             samples: looked,
-            busy: inside().map(|watched| watched.meter.busy()).sum(),
+            busy: all.busy,
             sent,
         })
     }
@@ -333,21 +348,35 @@ impl Looker {
         table
     }
 
-    /// Has it found out of one rank which pages its processes share.
-    fn ask(&self, ranks: &Ranks, now: Instant) {
-        // In turns, so that one that makes processes all the time leaves the others theirs.
-        let wants = |(rank, entry): (&u32, &Arc<Entry>)| {
-            let watched = entry.lock();
-            let asked = (!watched.out).then(|| watched.meter.wants_division(now))??;
-            Some((asked, *rank, Arc::clone(entry)))
-        };
-        let longest_ago = ranks.iter().filter_map(wants).min_by_key(|(asked, ..)| *asked);
-        if let Some((_, rank, entry)) = longest_ago {
-            let mut watched = entry.lock();
-            let (generation, pids) = watched.meter.to_divide();
-            if self.divider.ask(Ticket { rank, watch: watched.number, generation }, pids) {
-                watched.meter.note_asked(now);
-            }
+    /// Has it found out which pages the processes of this rank share.
+    fn ask(&self, now: Instant, rank: u32, entry: &Entry) {
+        let mut watched = entry.lock();
+        if watched.out {
+            return;
+        }
+        let (generation, pids) = watched.meter.to_divide();
+        if self.divider.ask(Ticket { rank, watch: watched.number, generation }, pids) {
+            watched.meter.note_asked(now);
+        }
+    }
+}
+
+/// What is known of all ranks that are not out after a look, whether or not they were looked at.
+#[derive(Default)]
+struct Inside<'a> {
+    busy: f64,
+    /// Of those of which it should be found out which pages they share, the one that was asked longest ago:
+    /// in turns, so that one that makes processes all the time leaves the others theirs.
+    asked_longest_ago: Option<(Option<Instant>, u32, &'a Entry)>,
+}
+
+impl<'a> Inside<'a> {
+    fn note(&mut self, now: Instant, rank: u32, entry: &'a Entry, watched: &Watched) {
+        self.busy += watched.meter.busy();
+        if let Some(asked) = watched.meter.wants_division(now)
+            && self.asked_longest_ago.is_none_or(|(before, ..)| asked < before)
+        {
+            self.asked_longest_ago = Some((asked, rank, entry));
         }
     }
 }

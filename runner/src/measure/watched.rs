@@ -58,6 +58,11 @@ impl Watched {
         }
     }
 
+    /// It has waited all the time since the last look, and nobody else of it runs.
+    pub(super) fn waits_still(&self, now: Told) -> bool {
+        now.waits.is_some() && now.waits == self.told.waits && self.meter.sample().threads <= 1
+    }
+
     /// A rank is given bytes before it uses them, and gives them back after it has given up their pages. So
     /// what it holds of them at the moment of the look is not more than it has before it or after it, unless
     /// it came in and left, or allocated and freed, in between: where it has moved, or the look took long
@@ -68,7 +73,7 @@ impl Watched {
         for _ in 0..TRIES {
             let (begin, before) = (Instant::now(), tells(rank));
             let asks = before.asked > 0 || before.waits.is_some();
-            self.meter.look(look, asks);
+            self.meter.look(look, asks, self.waits_still(before));
             let after = tells(rank);
             let asked = before.asked.max(after.asked);
             let waits = before.waits.filter(|_| after.waits == before.waits);
