@@ -67,14 +67,21 @@ pub(crate) fn regular(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Where a file is made that is named by links to nothing.
+/// Where a file is made that is named by links to nothing: as it will be told once it is there.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..LINKS {
         match path.read_link() {
             // What the link says counts from where the link is.
             Ok(next) => path = path.parent().unwrap_or(Path::new("")).join(next),
-            Err(_) => return Ok(path),
+            Err(_) => {
+                let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+                let directory = directory.unwrap_or(Path::new(".")).canonicalize();
+                return Ok(match (directory, path.file_name()) {
+                    (Ok(directory), Some(name)) => directory.join(name),
+                    _ => path,
+                });
+            }
         }
     }
     Err(io::Error::from_raw_os_error(libc::ELOOP))

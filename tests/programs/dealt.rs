@@ -150,6 +150,16 @@ fn a_job_on_several_nodes_goes_on() {
     said_once(&outcome, "30 of 30 ranks were done before");
 }
 
+/// A device is nobody's file, and is not made anew for each.
+#[test]
+fn what_nobody_wants_goes_to_a_device() {
+    let bench = Bench::new("device", 6, "true");
+    if let Some(job) = bench.on(Mpich, 2, "--journal %/journal --output-files /dev/null") {
+        job.succeed();
+        bench.all_ran_once();
+    }
+}
+
 /// All that fails counts, wherever that is.
 #[test]
 fn failures_are_counted_over_all_nodes() {

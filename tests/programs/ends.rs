@@ -2,7 +2,8 @@
 //! another.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 
 use crate::common::{Directory, LIMIT, bdrun_args, bdrun_on, poll, skipped};
@@ -111,6 +112,56 @@ fn a_log_that_nobody_reads_does_not_keep_a_job_from_its_end() {
     job.signal(libc::SIGTERM);
     let outcome = job.wait();
     assert_eq!(outcome.code, Some(143), "{outcome:?}");
+}
+
+/// Who asked for nothing but the first result has it only once that is in the journal, and has its name.
+#[test]
+fn a_job_that_has_ended_well_waits_for_its_journal() {
+    let bench = Bench::new("slow-journal", &["a", "b"]);
+    let log_path = bench.at("log");
+    nix::unistd::mkfifo(&log_path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut reader = File::options().read(true).write(true).open(&log_path).unwrap();
+    bench.write("do-b", "trap '' TERM; : > $there/trapped; while [ ! -e $there/out/a ]; do sleep 0.1; done");
+    bench.write("do-a", "until [ -e $there/full ]; do sleep 0.01; done");
+    let (list, journal) = (bench.at("list").display().to_string(), bench.at("journal").display().to_string());
+    let (out, log) = (bench.at("out/{}").display().to_string(), log_path.display().to_string());
+    let program = bench.at("program").display().to_string();
+    let options = ["--parts", &list, "--journal", &journal, "--joblog", &log, "--output-files", &out];
+    let halt = ["--processors", "2", "--halt", "now,success=1", "--", &program, "{}"];
+    let job = bdrun_args(options.into_iter().chain(halt)).start();
+    assert!(poll(LIMIT, || bench.at("trapped").exists().then_some(())).is_some(), "{}", job.situation());
+    let mut writer = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&log_path).unwrap();
+    for piece in [&[b'x'; 4096][..], b"x"] {
+        while writer.write(piece).is_ok() {}
+    }
+    bench.write("full", "");
+    let named = || bench.at("out/a").exists().then_some(());
+    assert!(poll(LIMIT, named).is_some(), "{}", job.situation());
+    assert!(poll(LIMIT, || job.ranks().is_empty().then_some(())).is_some(), "{}", job.situation());
+    // Longer than it would be waited for after a signal.
+    std::thread::sleep(std::time::Duration::from_secs(7));
+    assert!(reader.read(&mut vec![0; 1 << 20]).unwrap() > 0);
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(!outcome.stderr.contains("not be written in time"), "{outcome:?}");
+}
+
+/// It had ended well but for what was to be written down of it.
+#[test]
+fn what_cannot_be_written_down_is_told_also_after_a_halt_for_success() {
+    let bench = Bench::new("lost-journal", &["a", "b"]);
+    // It takes its time to end after the other, whose file is of nobody.
+    bench.write(
+        "do-b",
+        "trap '' TERM; : > $there/trapped; until [ -e $there/gone ]; do sleep 0.1; done; sleep 1",
+    );
+    bench.write(
+        "do-a",
+        "until [ -e $there/trapped ]; do sleep 0.01; done
+         rm $there/out/a.unfinished; echo of nobody > $there/out/a.unfinished; : > $there/gone",
+    );
+    let outcome = bench.run("--journal", &["--processors", "2", "--halt", "now,success=1"]);
+    outcome.failed_with(120, &["a.unfinished", "not the file that the rank wrote"]);
 }
 
 /// Output that could not be held back is lost: that is no good end, also if it turns out last of all.

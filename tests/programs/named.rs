@@ -90,14 +90,15 @@ fn what_is_no_file_of_its_own_stays_what_it_is() {
     fs::write(bench.at("behind b"), "old").unwrap();
     std::os::unix::fs::symlink("../behind c", at("c")).unwrap();
     let pipe = at("a");
+    // To open a pipe that nobody reads yet is an error; and with this it is not at its end before that.
+    let held = File::options().read(true).write(true).open(&pipe).unwrap();
     let reader = std::thread::spawn(move || {
         let mut text = String::new();
         File::open(pipe).unwrap().read_to_string(&mut text).map(|_| text)
     });
-    // To open a pipe that nobody reads yet is an error.
-    bench.write("list", "b\nc\na\n");
     let outcome = bench.run("--journal", &["-j", "1"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    drop(held);
     assert_eq!(reader.join().unwrap().unwrap(), "result of a\n");
     assert!(fs::symlink_metadata(at("a")).unwrap().file_type().is_fifo());
     for name in ["b", "c"] {
@@ -107,6 +108,42 @@ fn what_is_no_file_of_its_own_stays_what_it_is() {
     assert_eq!(bench.files(), ["a", "b", "c"]);
     assert_eq!(bench.run("--resume", &[]).code, Some(0));
     assert_eq!(bench.ran().iter().map(|(_, times)| times).sum::<usize>(), 3);
+}
+
+/// What was there before, and would have been replaced.
+#[test]
+fn what_is_older_than_the_result_is_not_taken_for_it() {
+    let bench = Bench::new("older", &["a"]);
+    assert_eq!(bench.run("--journal", &[]).code, Some(0));
+    let out = File::create(bench.at("out/a")).unwrap();
+    out.set_modified(std::time::UNIX_EPOCH).unwrap();
+    let outcome = bench.run("--resume", &[]);
+    assert!(!outcome.stderr.contains("was changed"), "{outcome:?}");
+    bench.has_all(&["a"]);
+    assert_eq!(bench.ran()[0].1, 2);
+}
+
+/// A link to nothing is one to a file later: it is the same file.
+#[test]
+fn what_another_has_written_through_the_same_link_is_not_taken_for_done() {
+    let job = OneName::new("through-link");
+    fs::create_dir(job.0.path().join("sub")).unwrap();
+    std::os::unix::fs::symlink("sub/../it", job.0.path().join("a")).unwrap();
+    for part in ["a 1", "a 2", "a 1"] {
+        job.runs("j", part);
+    }
+}
+
+#[test]
+fn two_links_to_one_file_are_one_file() {
+    let bench = Bench::new("two-links", &["a", "b"]);
+    for name in ["a", "b"] {
+        std::os::unix::fs::symlink("../both", bench.at("out").join(name)).unwrap();
+    }
+    for _ in 0..2 {
+        bench.run("--journal", &[]).failed_with(118, &["ranks 0 and 1 would both write"]);
+        bench.write("both", "");
+    }
 }
 
 #[test]

@@ -549,12 +549,12 @@ impl<'a> Job<'a> {
         }
         match effect {
             Effect::Finish => {
-                let ending = self.first_failure.take().unwrap_or(Ending::Success);
-                if self.failures > 1 {
+                let failure = self.first_failure.take();
+                if failure.is_some() && self.failures > 1 {
                     let text = format!("{} of {} ranks failed; the first of them:", self.failures, self.np());
                     lock(&self.output).note(&text);
                 }
-                self.ending.get_or_insert(ending);
+                self.ending.get_or_insert(failure.unwrap_or(Ending::Success));
                 if let Some(elsewhere) = &mut self.elsewhere {
                     elsewhere.is_at_its_end();
                 }
@@ -630,7 +630,9 @@ impl<'a> Job<'a> {
                 // It writes no more.
                 self.journal.close();
                 if let Err(error) = written {
-                    self.end(Ending::Setup(error));
+                    // Also a job that has ended well, and only waits for its ranks to end, has not.
+                    self.end_otherwise(Ending::Setup(error));
+                    self.escalate(EscalationEvent::Fail);
                 }
             }
             Message::Nodes(told) => self.told(told),

@@ -237,6 +237,8 @@ impl Job<'_> {
         }
         let is_one = is_one_file(given.stdout.as_deref(), given.stderr.as_deref());
         let stdout = given.stdout.map(|path| self.written_to(rank, path));
+        let is_aside = stdout.as_ref().is_some_and(|(_, is_aside)| *is_aside);
+        let stdout = stdout.map(|(path, _)| path);
         Ok(SpawnSpec {
             rank,
             program,
@@ -252,7 +254,7 @@ impl Job<'_> {
                 None => Stdin::Null,
             },
             stderr: if is_one { stdout.clone() } else { given.stderr },
-            stdout_is_new: self.setup.deals && self.journal.writes_aside() && stdout.is_some(),
+            stdout_is_new: self.setup.deals && is_aside,
             stdout,
             directory: given.directory,
         })

@@ -28,17 +28,42 @@ const STARVED: Duration = Duration::from_secs(5);
 /// It was not waited for any longer.
 struct GivenUp;
 
-impl Job<'_> {
-    /// Until when output may wait for its reader, once all processes have ended; none: until somebody ends
-    /// it.
-    fn output_deadline(&self) -> Option<Instant> {
-        let now = Instant::now();
-        if !self.escalation.ending() {
-            return self.options.timeout.and_then(|limit| self.begin.checked_add(limit));
+/// What a job waits for at its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// What the ranks have printed.
+    Output,
+    /// What has ended well is in no journal before that, and its output has no name: only who asks for the
+    /// end takes that from it.
+    Journal,
+}
+
+impl Last {
+    fn waits(self) -> &'static str {
+        match self {
+            Self::Output => "what the ranks have printed is waited for: whoever reads it",
+            Self::Journal => "the journal or the job log is waited for: it",
         }
-        let told = matches!(self.ending, Some(Ending::Interrupted { .. } | Ending::Timeout(_)));
+    }
+
+    /// Somebody takes it.
+    fn goes_on(self) -> bool {
+        self == Self::Output && is_read(stdout()) && is_read(stderr())
+    }
+}
+
+impl Job<'_> {
+    /// Until when it may wait, once all processes have ended; none: until somebody ends it.
+    fn deadline_of(&self, last: Last) -> Option<Instant> {
+        let now = Instant::now();
+        let is_told = self.escalation.cause().is_some()
+            || matches!(self.ending, Some(Ending::Interrupted { .. } | Ending::Timeout(_)));
         let grace = self.escalation.deadline().and_then(|deadline| self.begin.checked_add(deadline));
-        let until = if told { grace.unwrap_or(now) } else { now + KILLED_PATIENCE };
+        let until = match last {
+            _ if is_told => grace.unwrap_or(now),
+            Last::Output if self.escalation.ending() => now + KILLED_PATIENCE,
+            _ => return self.options.timeout.and_then(|limit| self.begin.checked_add(limit)),
+        };
         Some(until.max(now + LEAST))
     }
 
@@ -46,9 +71,8 @@ impl Job<'_> {
     /// what bdrun itself says after that.
     pub(super) fn await_output(&mut self) -> Option<Instant> {
         self.supervisor.forward_rest();
-        let reads = || is_read(stdout()) && is_read(stderr());
         let is_it = |message: &Message| matches!(message, Message::Supervisor(Happening::Forwarded));
-        match self.await_last("what the ranks have printed is waited for: whoever reads it", reads, is_it) {
+        match self.await_last(Last::Output, is_it) {
             Ok(until) => until.map(|until| until.max(Instant::now() + LEAST)),
             Err(GivenUp) => {
                 self.output.note("what the ranks have printed was not read in time: the rest of it is lost");
@@ -57,11 +81,11 @@ impl Job<'_> {
         }
     }
 
-    /// Waits until the journal and the job log are written, or no longer than that may take: their disk may
-    /// not answer, and a job log may be a pipe that nobody reads.
+    /// Waits until the journal and the job log are written, or until somebody ends that: their disk may not
+    /// answer, and a job log may be a pipe that nobody reads.
     ///
     /// # Errors
-    /// In words: what could not be written, now or before.
+    /// In words: what could not be written.
     pub(super) fn await_journal(&mut self) -> Result<(), String> {
         if !self.journal.close() {
             return Ok(());
@@ -74,14 +98,18 @@ impl Job<'_> {
             }
             _ => false,
         };
-        if self.await_last("the journal or the job log is waited for: it", || false, is_it).is_err() {
+        if self.await_last(Last::Journal, is_it).is_err() {
             let named =
                 [self.options.journal.path().map(|(path, _)| path), self.options.journal.joblog.as_deref()];
             let named: Vec<_> = named.into_iter().flatten().map(|path| path.display().to_string()).collect();
-            self.output.note(&format!(
+            let text = format!(
                 "what has ended last could not be written in time to {}: what is not in a journal runs again",
                 named.join(", ")
-            ));
+            );
+            if self.ending.as_ref().is_none_or(Ending::is_success) {
+                return Err(text);
+            }
+            self.output.note(&text);
         }
         written
     }
@@ -90,23 +118,22 @@ impl Job<'_> {
     /// than it may take itself, and a little longer while it goes on.
     fn await_last(
         &mut self,
-        what: &str,
-        goes_on: impl Fn() -> bool,
+        last: Last,
         mut is_it: impl FnMut(&Message) -> bool,
     ) -> Result<Option<Instant>, GivenUp> {
-        let mut until = self.output_deadline();
+        let mut until = self.deadline_of(last);
         let mut overdue = until;
         loop {
             let left = overdue.map_or(LONGEST, |due| due.saturating_duration_since(Instant::now()));
             match self.letters.next(left) {
                 Ok(message) if is_it(&message) => return Ok(until),
                 Ok(Message::Supervisor(happening)) => {
-                    let was_ending = self.escalation.ending();
-                    if self.gives_up(happening, what) {
+                    let was_told = self.escalation.cause();
+                    if self.gives_up(happening, last) {
                         return Err(GivenUp);
                     }
-                    if self.escalation.ending() && !was_ending {
-                        until = self.output_deadline();
+                    if self.escalation.cause() != was_told {
+                        until = self.deadline_of(last);
                         overdue = until;
                     }
                 }
@@ -116,12 +143,13 @@ impl Job<'_> {
                         && let Some(until) = until
                     {
                         let patience = Patience { until, more: STARVED };
-                        if let Some(next) = patience.next(Instant::now(), &goes_on) {
+                        if let Some(next) = patience.next(Instant::now(), || last.goes_on()) {
                             overdue = Some(next);
                             continue;
                         }
                     }
-                    if let Some(limit) = self.options.timeout.filter(|_| !self.escalation.ending()) {
+                    let is_over = |limit: &Duration| self.begin.elapsed() >= *limit;
+                    if let Some(limit) = self.options.timeout.filter(is_over) {
                         self.end_otherwise(Ending::Timeout(limit));
                     }
                     return Err(GivenUp);
@@ -133,7 +161,7 @@ impl Job<'_> {
     }
 
     /// Whether this is the end of waiting.
-    fn gives_up(&mut self, happening: Happening, what: &str) -> bool {
+    fn gives_up(&mut self, happening: Happening, last: Last) -> bool {
         match happening {
             Happening::Signal(libc::SIGUSR1 | libc::SIGUSR2) => false,
             Happening::Signal(libc::SIGTSTP) => {
@@ -145,9 +173,11 @@ impl Job<'_> {
                 // The first signal gives it the grace that ranks would have.
                 let was_told = self.escalation.cause().is_some();
                 match self.escalation.handle(self.begin.elapsed(), EscalationEvent::Signal(signal)) {
-                    Some(EscalationEffect::KillAll) => was_told,
-                    Some(_) => {
-                        self.output.note(&format!("{what} has {} s; once more gives it up", GRACE.as_secs()));
+                    Some(EscalationEffect::KillAll) if was_told => true,
+                    Some(effect) => {
+                        let is_left = effect != EscalationEffect::KillAll;
+                        let time = if is_left { GRACE } else { LEAST }.as_secs();
+                        self.output.note(&format!("{} has {time} s; once more gives it up", last.waits()));
                         false
                     }
                     // An echo of the one before; or all were killed already.

@@ -112,10 +112,11 @@ impl Job<'_> {
         }
     }
 
-    /// The file that a rank writes for `path`, the name of its standard output, until it has ended well.
-    pub(super) fn written_to(&self, rank: u32, path: PathBuf) -> PathBuf {
+    /// The file that a rank writes for `path`, the name of its standard output, until it has ended well; and
+    /// whether that is not `path` itself, as it is where that is no file of the rank's own (a device).
+    pub(super) fn written_to(&self, rank: u32, path: PathBuf) -> (PathBuf, bool) {
         let output = self.journal.writes_aside().then(|| self.setup.launch.output(rank));
-        let Some(output) = output.flatten() else { return path };
+        let Some(output) = output.flatten() else { return (path, false) };
         let aside = journal::aside(&output);
         // A file of its own: what is left of an earlier try, of this job or of one that was killed a moment
         // ago, may still write to the one that is there. If there is none, or it cannot be removed, it is
@@ -123,7 +124,7 @@ impl Job<'_> {
         if aside.symlink_metadata().is_ok() && in_use::first(std::iter::once(aside.clone())).is_none() {
             let _ = std::fs::remove_file(&aside);
         }
-        aside
+        (aside, true)
     }
 
     /// A rank has ended that lived since then.
@@ -184,7 +185,7 @@ impl Job<'_> {
         if unborn == np {
             return;
         }
-        let known = if self.coming.is_some() { " known so far" } else { "" };
+        let known = if self.np_is_known { "" } else { " known so far" };
         let mut text = format!("of {np} ranks{known} {well} ended well");
         if earlier > 0 {
             text.push_str(&format!(" ({earlier} of them before)"));

@@ -284,12 +284,13 @@ enum Lies {
 
 impl Lies {
     /// What lies aside may be what another has left since that was to write the same name, and failed or was
-    /// killed: only what is known again counts. (Of a journal of an earlier bdrun it is not known what a rank
-    /// wrote.)
+    /// killed: only what is known again counts. What is older than what the rank wrote was there before it.
+    /// (Of a journal of an earlier bdrun it is not known what a rank wrote.)
     fn of(path: &Path, wrote: Option<Stamp>) -> Self {
         let is_its = |at: &Path| {
-            let there = at.symlink_metadata().ok()?;
-            Some(wrote.is_none_or(|wrote| wrote == Stamp::of(&there)))
+            let there = Stamp::of(&at.symlink_metadata().ok()?);
+            let Some(wrote) = wrote else { return Some(true) };
+            (!there.is_older(wrote)).then_some(there == wrote)
         };
         match (is_its(&aside(path)), is_its(path)) {
             (Some(true), _) => Self::Aside,

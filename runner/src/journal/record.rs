@@ -63,6 +63,11 @@ impl Stamp {
     pub fn of(file: &Metadata) -> Self {
         Self(file.size(), file.mtime(), file.mtime_nsec())
     }
+
+    /// Changed last before the other was.
+    pub fn is_older(self, other: Self) -> bool {
+        (self.1, self.2) < (other.1, other.2)
+    }
 }
 
 impl End {

@@ -84,21 +84,28 @@ impl Files {
     }
 
     fn write(&mut self, jobs: &mut [Job]) -> Result<(), String> {
+        let mut result = Ok(());
         if let Some((file, path)) = &mut self.journal {
-            sync(jobs)?;
-            let lines: Vec<u8> = jobs.iter().flat_map(|job| job.end.line()).collect();
+            let synced = sync(jobs);
+            // Of whom that cannot be made durable nothing is written; the others are done all the same.
+            let durable =
+                || jobs.iter().zip(&synced).filter(|(_, synced)| synced.is_ok()).map(|(job, _)| job);
+            let lines: Vec<u8> = durable().flat_map(|job| job.end.line()).collect();
             let written = file.write_all(&lines).and_then(|()| file.sync_data());
             written.map_err(|error| cannot("the journal", path, &error))?;
-            for path in jobs.iter().filter_map(Job::is_to_be_named) {
-                std::fs::rename(aside(path), path)
-                    .map_err(|error| cannot("the output of a rank that ended well", path, &error))?;
+            for path in durable().filter_map(Job::is_to_be_named) {
+                let named = std::fs::rename(aside(path), path)
+                    .map_err(|error| cannot("the output of a rank that ended well", path, &error));
+                result = result.and(named);
             }
+            result = synced.into_iter().fold(Ok(()), Result::and).and(result);
         }
         if let Some((file, path)) = &mut self.joblog {
             let lines: String = jobs.iter().map(|job| job.log.as_str()).collect();
-            file.write_all(lines.as_bytes()).map_err(|error| cannot("the job log", path, &error))?;
+            let written = file.write_all(lines.as_bytes());
+            result = result.and(written.map_err(|error| cannot("the job log", path, &error)));
         }
-        Ok(())
+        result
     }
 }
 
@@ -106,21 +113,26 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> String {
     format!("{what}, {}, cannot be written: {error}", path.display())
 }
 
-/// Makes what ranks wrote durable that ended well, and notes by what it is known again.
-fn sync(jobs: &mut [Job]) -> Result<(), String> {
+/// Makes what ranks wrote durable that ended well, and notes by what it is known again; of each job how that
+/// went.
+fn sync(jobs: &mut [Job]) -> Vec<Result<(), String>> {
     let alone = jobs.iter().filter_map(Job::is_to_be_named).count() < FEW;
     let mut synced = Vec::new();
-    for job in jobs {
-        let Some(path) = job.is_to_be_named().map(aside) else { continue };
-        let mut stamp = sync_one(&path, job.file, alone, &mut synced);
+    jobs.iter_mut().map(|job| job.sync(alone, &mut synced)).collect()
+}
+
+impl Job {
+    fn sync(&mut self, alone: bool, synced: &mut Vec<u64>) -> Result<(), String> {
+        let Some(path) = self.is_to_be_named().map(aside) else { return Ok(()) };
+        let mut stamp = sync_one(&path, self.file, alone, synced);
         let begin = Instant::now();
-        while job.is_elsewhere && is_missing(&stamp) && begin.elapsed() < SEEN {
+        while self.is_elsewhere && is_missing(&stamp) && begin.elapsed() < SEEN {
             std::thread::sleep(AGAIN);
-            stamp = sync_one(&path, job.file, alone, &mut synced);
+            stamp = sync_one(&path, self.file, alone, synced);
         }
-        job.end.wrote = Some(stamp.map_err(|error| cannot("the output of a rank", &path, &error))?);
+        self.end.wrote = Some(stamp.map_err(|error| cannot("the output of a rank", &path, &error))?);
+        Ok(())
     }
-    Ok(())
 }
 
 fn is_missing(found: &io::Result<Stamp>) -> bool {
@@ -143,4 +155,36 @@ fn sync_one(path: &Path, number: Option<u64>, alone: bool, synced: &mut Vec<u64>
         synced.push(there.dev());
     }
     Ok(Stamp::of(&there))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One whose file was replaced is not done, and told of; who ended beside it is.
+    #[test]
+    fn of_several_that_end_together_one_cannot_be_named() {
+        let dir = std::env::temp_dir().join(format!("bdrun-writer-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let job = |rank: u32| {
+            let output = dir.join(format!("out-{rank}"));
+            std::fs::write(aside(&output), "result").unwrap();
+            let number = aside(&output).metadata().unwrap().ino();
+            let end = End { revoked: false, ..End::revocation(rank, None, 7) };
+            let (output, file, log) = (Some(output), Some(number), format!("{rank}\n"));
+            Job { end, output, file, is_elsewhere: false, log }
+        };
+        let mut jobs = [0, 1, 2].map(job);
+        jobs[1].file = jobs[1].file.map(|number| number + 1);
+        let open = |name: &str| Some((File::create(dir.join(name)).unwrap(), dir.join(name)));
+        let mut files = Files { journal: open("journal"), joblog: open("log") };
+        let written = files.write(&mut jobs);
+        assert!(written.is_err_and(|error| error.contains("out-1.unfinished")));
+        let there = [0, 1, 2].map(|rank| dir.join(format!("out-{rank}")).exists());
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+        assert_eq!((there, read("journal").lines().count()), ([true, false, true], 2));
+        assert!(!read("journal").contains("\"rank\":1,"));
+        assert_eq!(read("log"), "0\n1\n2\n");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

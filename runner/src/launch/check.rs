@@ -1,6 +1,7 @@
 //! What must be there before anything starts, and what must not be there twice: a job should not end after
 //! hours because the input of its last rank was never there.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::ffi::OsStr;
@@ -13,6 +14,7 @@ use super::Launch;
 use super::parts::Parts;
 use super::template::Template;
 use crate::exit::Ending;
+use crate::whole;
 
 /// The sizes of the files that the parts are, in bytes; of what is no file, nothing.
 pub(super) fn file_sizes(parts: &Parts) -> Vec<Option<u64>> {
@@ -114,7 +116,8 @@ impl Launch {
                         path.display()
                     )));
                 }
-                let other = *outputs.writers.entry(outputs.hasher.hash_one(&path)).or_insert(rank);
+                let written = outputs.hasher.hash_one(behind_links(&path));
+                let other = *outputs.writers.entry(written).or_insert(rank);
                 if other != rank && !is_device(&path) {
                     return Err(Ending::Usage(format!(
                         "{option}: ranks {other} and {rank} would both write {}: make the names differ, by {{rank}} for instance",
@@ -128,8 +131,8 @@ impl Launch {
             |_| self.stdin.as_ref(),
             |rank, path| {
                 let reads = plain(path).ok();
-                let writer =
-                    reads.as_ref().and_then(|path| outputs.writers.get(&outputs.hasher.hash_one(path)));
+                let read = reads.as_ref().map(|path| outputs.hasher.hash_one(behind_links(path)));
+                let writer = read.and_then(|read| outputs.writers.get(&read));
                 match writer.filter(|_| !is_device(path)) {
                     Some(writer) => Err(Ending::Usage(format!(
                         "rank {writer} would write {}, which rank {rank} reads (--stdin)",
@@ -162,6 +165,12 @@ fn not_to_be_made(directory: &Path) -> Option<PathBuf> {
 /// `//` taken away.
 fn plain(path: &Path) -> std::io::Result<PathBuf> {
     std::path::absolute(path)
+}
+
+/// Two links to one file are one file.
+fn behind_links(path: &Path) -> Cow<'_, Path> {
+    let behind = if path.is_symlink() { whole::regular(path) } else { None };
+    behind.map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
 /// `/dev/null` and others like it can be written by all.

@@ -104,6 +104,8 @@ pub struct Mpi {
     unsent: usize,
     /// Frames that have begun to come from any.
     coming: usize,
+    /// Whom it cannot reach any more, which is still to be told.
+    lost: VecDeque<TransportError>,
 }
 
 impl Drop for Mpi {
@@ -143,7 +145,15 @@ impl Mpi {
             )));
         }
         let peers = (0..nodes).map(|_| Peer::default()).collect();
-        Ok(Self { node: node as u32, nodes: nodes as u32, library, peers, unsent: 0, coming: 0 })
+        Ok(Self {
+            node: node as u32,
+            nodes: nodes as u32,
+            library,
+            peers,
+            unsent: 0,
+            coming: 0,
+            lost: VecDeque::new(),
+        })
     }
 
     fn check(&self, call: &str, code: c_int) -> Result<()> {
@@ -359,13 +369,12 @@ impl Transport for Mpi {
                 self.push(to)?;
             }
         }
-        let mut failed = Ok(());
         for from in 0..self.peers.len() {
             match self.take_what_has_come(from, take) {
                 Ok(came) => any |= came,
                 Err(error) => {
                     self.forget_what_comes(from);
-                    failed = failed.and(Err(lost(from, error)));
+                    self.lost.push_back(lost(from, error));
                 }
             }
         }
@@ -374,10 +383,11 @@ impl Transport for Mpi {
             any = true;
             if let Err(error) = self.take_frames(from, take) {
                 self.forget_what_comes(from);
-                failed = failed.and(Err(lost(from, error)));
+                self.lost.push_back(lost(from, error));
             }
         }
-        failed.map(|()| any)
+        // The others by the next calls.
+        self.lost.pop_front().map_or(Ok(any), Err)
     }
 
     fn unsent(&self) -> usize {

@@ -232,7 +232,10 @@ impl Spawner {
                 (self.shared.report)(Happening::Spawned { rank, pid, group: group.clone(), at, output })
             })
             .map_err(no_pipe)
-            .inspect_err(|_| self.retire(group.cgroup()))
+            .inspect_err(|_| {
+                self.shared.roster.leave(rank, pid);
+                self.retire(group.cgroup());
+            })
     }
 
     /// Makes the process, which runs its program.
@@ -337,13 +340,11 @@ impl Target {
         let failed = |source: io::Error| SpawnError::File { what, path: path.to_owned(), source };
         let mut options = File::options();
         options.write(true);
-        // Whoever makes a file does not empty another's.
-        if is_new {
-            options.create_new(true)
-        } else {
-            options.create(true)
+        let opened = match is_new {
+            true => open_new(&mut options, path, what),
+            false => open(options.create(true), path, what),
         };
-        let file = File::from(open(&mut options, path, what)?);
+        let file = File::from(opened?);
         in_use::take(&file).map_err(|source| SpawnError::InUse { what, path: path.to_owned(), source })?;
         // Not what is no file: to make a device or a pipe empty is an error.
         let there = file.metadata().map_err(failed)?;
@@ -352,6 +353,25 @@ impl Target {
         }
         Ok(Self { theirs: file.into(), ours: None, number: there.is_file().then(|| there.ino()) })
     }
+}
+
+/// Makes a file for a rank, so that nobody else's is emptied. What is there is taken away, if it is nobody's:
+/// that it is may have been seen too late to do so before (on NFS a node may take a file for missing that
+/// another has made).
+fn open_new(
+    options: &mut std::fs::OpenOptions,
+    path: &Path,
+    what: &'static str,
+) -> Result<OwnedFd, SpawnError> {
+    let made = open(options.clone().create_new(true), path, what);
+    match made {
+        Err(SpawnError::File { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made,
+    }
+    let there = File::from(open(options, path, what)?);
+    in_use::take(&there).map_err(|source| SpawnError::InUse { what, path: path.to_owned(), source })?;
+    std::fs::remove_file(path).map_err(|source| SpawnError::File { what, path: path.to_owned(), source })?;
+    open(options.create_new(true), path, what)
 }
 
 /// Opens a file for a rank. To open a named pipe must not wait for somebody at its other end and hold up all

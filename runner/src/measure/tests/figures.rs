@@ -206,7 +206,7 @@ fn the_first_process_of_a_rank_is_measured_at_once() {
     let own = std::process::id() as i32;
     let mut meter = Meter::new(Group::tree(own), Spare::new(1));
     let early = Look { now: Instant::now(), births: Some(1), table: None, crowded: Crowded::No };
-    meter.look(&early, false);
+    meter.look(&early, false, false);
     assert_eq!(meter.sample().processes, 1);
     assert!(meter.sample().private > 0);
     assert!(meter.wants_table(Instant::now(), Some(1)), "the others are not known yet");
@@ -228,6 +228,7 @@ fn who_ended_before_the_answer_came_is_not_taken_off_twice() {
         let table = tree::Table::read().unwrap();
         meter.look(
             &Look { now: Instant::now(), births: None, table: Some(&table), crowded: Crowded::No },
+            false,
             false,
         );
     };
@@ -272,7 +273,7 @@ fn who_waits_for_a_processor_is_not_idle() {
     let mut look = |crowded| {
         let table = tree::Table::read().unwrap();
         let look = Look { now: Instant::now(), births: None, table: Some(&table), crowded };
-        meters.iter_mut().for_each(|meter| meter.look(&look, false));
+        meters.iter_mut().for_each(|meter| meter.look(&look, false, false));
         meters.iter().map(Meter::busy).collect::<Vec<_>>()
     };
     look(Crowded::Read);
@@ -303,5 +304,6 @@ fn time_is_told_from_one_message_to_the_next() {
     drop(first);
     let next = measured();
     assert_eq!(next.elapsed, next.taken - taken);
-    assert!(next.elapsed >= Duration::from_millis(100) && next.gap <= next.elapsed, "{next:?}");
+    // A look that began before the first was dropped may be the next: it is nearly all of that time.
+    assert!(next.elapsed >= Duration::from_millis(50) && next.gap <= next.elapsed, "{next:?}");
 }

@@ -239,7 +239,11 @@ impl<T: Transport> Gateway<T> {
             (self.tell)(Told::Over(std::mem::take(&mut self.accounts)));
         }
         if self.may_leave && self.said_last.is_none() {
-            let told = self.tell_all(&Frame::Last);
+            // Who cannot be reached, and was not given up, does not come where the others wait for all.
+            let cut_off = |&node: &u32| self.peers[node as usize].cut_off.is_some();
+            let lost: Vec<u32> = self.others().filter(cut_off).collect();
+            let told = lost.into_iter().map(|node| self.tell_all(&Frame::Lost(node)));
+            let told = told.fold(Ok(()), Result::and).and(self.tell_all(&Frame::Last));
             self.said_last = Some(Instant::now());
             told?;
         }

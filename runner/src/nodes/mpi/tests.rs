@@ -171,7 +171,7 @@ fn first() -> Mpi {
         name: "none".into(),
     };
     let peers = (0..3).map(|_| Peer::default()).collect();
-    Mpi { library, node: 0, nodes: 3, peers, unsent: 0, coming: 0 }
+    Mpi { library, node: 0, nodes: 3, peers, unsent: 0, coming: 0, lost: VecDeque::new() }
 }
 
 /// The others have to be told, and errors of one that is gone must not end that.
@@ -231,6 +231,22 @@ fn who_cannot_be_heard_is_lost() {
         mpi.receive(&mut |from, what| all.push((from, what))).expect("it was said");
         assert_eq!(all, [(1, Came::Frame(vec![8; 3]))]);
     }
+}
+
+/// Two at once: each is said.
+#[test]
+fn all_who_cannot_be_heard_are_lost() {
+    let mut mpi = first();
+    for from in [1, 2] {
+        with(|answers| answers.there = Some((from, vec![7; 100])));
+        assert!(mpi.receive(&mut |_, _| panic!("it is not whole")).expect("it comes"));
+    }
+    with(|answers| answers.failed.extend([1, 2]));
+    for from in [1, 2] {
+        let failed = mpi.receive(&mut |_, _| panic!("nothing has come"));
+        assert!(matches!(failed, Err(TransportError::Lost { node, .. }) if node == from), "{failed:?}");
+    }
+    assert!(!mpi.receive(&mut |_, _| panic!("nothing has come")).expect("it was said"));
 }
 
 /// Frames and bodies count alike: whoever lends one knows by its number when it is sent.

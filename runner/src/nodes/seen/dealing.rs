@@ -133,7 +133,11 @@ fn who_is_cut_off_is_lost_only_when_its_lease_is_over() {
     first.by.orders.send(Order::Bye(vec![])).unwrap();
     first.send_of_other(&Frame::Bye);
     assert_eq!(first.by.tells(), Told::Over(vec![]));
-    first.leave();
+    // Others would wait for it in MPI, where this one does not come.
+    first.by.orders.send(Order::Last).unwrap();
+    assert_eq!(first.other.hears_until(&[Frame::Last])[..], [Frame::Bye, Frame::Lost(1), Frame::Last]);
+    first.send_of_other(&Frame::Last);
+    first.by.has_gone();
 }
 
 #[test]

@@ -52,6 +52,29 @@ fn what_cannot_be_started_is_named() {
     });
 }
 
+/// What was left there of an earlier try stays as it is for whoever still writes to it.
+#[test]
+fn a_new_file_is_made_where_one_is_left() {
+    use std::io::{Read, Seek};
+    let path = std::env::temp_dir().join(format!("bdrun-left-{}", std::process::id()));
+    let mut left = std::fs::File::options().read(true).write(true).create(true).open(&path).unwrap();
+    std::io::Write::write_all(&mut left, b"of the earlier").unwrap();
+    let rig = rig(Config::default());
+    let mut spec = shell(0, "echo new");
+    (spec.stdout, spec.stdout_is_new) = (Some(path.clone()), true);
+    rig.supervisor.spawn(spec);
+    assert_eq!(rig.ends(1)[0].1, Ending::Code(0));
+    let mut text = String::new();
+    left.rewind().unwrap();
+    left.read_to_string(&mut text).unwrap();
+    assert_eq!(
+        (text.as_str(), std::fs::read_to_string(&path).unwrap().as_str()),
+        ("of the earlier", "new\n")
+    );
+    std::fs::remove_file(path).unwrap();
+    rig.finish();
+}
+
 #[test]
 fn a_script_without_interpreter_runs_in_the_shell() {
     let path = std::env::temp_dir().join(format!("bdrun-script-{}", std::process::id()));
