@@ -306,7 +306,7 @@ struct Target {
     theirs: OwnedFd,
     /// The other end, if it is a pipe.
     ours: Option<OwnedFd>,
-    /// The number of the file, if it is one.
+    /// The number of the file, if it is one by which it is known again.
     number: Option<u64>,
 }
 
@@ -351,8 +351,19 @@ impl Target {
         if there.is_file() {
             file.set_len(0).map_err(failed)?;
         }
-        Ok(Self { theirs: file.into(), ours: None, number: there.is_file().then(|| there.ino()) })
+        let number = (there.is_file() && keeps_numbers(&file)).then(|| there.ino());
+        Ok(Self { theirs: file.into(), ours: None, number })
     }
+}
+
+/// Whether a file has the same number for all nodes, and for as long as it is there. Some clients make numbers
+/// of their own: each others, and new ones once they have forgotten a file.
+fn keeps_numbers(file: &File) -> bool {
+    use nix::sys::statfs::{FUSE_SUPER_MAGIC, FsType, fstatfs};
+    // From linux/magic.h (CIFS and SMB2) and the sources of VirtualBox's shared folders.
+    const OTHERS: [FsType; 3] = [FsType(0xff53_4d42), FsType(0xfe53_4d42), FsType(0x786f_4256)];
+    let of = fstatfs(file).map(|of| of.filesystem_type());
+    of.is_ok_and(|of| of != FUSE_SUPER_MAGIC && !OTHERS.contains(&of))
 }
 
 /// Makes a file for a rank, so that nobody else's is emptied. What is there is taken away, if it is nobody's:

@@ -252,13 +252,15 @@ impl<T: Transport> Gateway<T> {
 
     /// All have said their last word, and all that was sent has come: MPI wants it so of those that leave it.
     /// Where the job ends by a failure those are not waited for that have not even said goodbye in time, but
-    /// for the one that knows why. Where it ends well they may take as long as they are heard.
+    /// for the one that knows why; which that is is not known where the first has passed it on. Where it ends
+    /// well they may take as long as they are heard.
     pub(super) fn is_over(&self) -> bool {
         let Some(since) = self.said_last else { return false };
         let has_failed = self.failed.is_some();
+        let may_know = |node| self.follows == Some(node) || (self.deals && self.follows == Some(0));
         let peers = || self.others().map(|node| (node, &self.peers[node as usize]));
         let is_done = |(node, peer): (u32, &Peer)| {
-            let is_gone = has_failed && !peer.said_bye && self.follows != Some(node);
+            let is_gone = has_failed && !peer.said_bye && !may_know(node);
             let has_come = peer.coming.is_empty() || self.is_broken;
             !peer.is_waited_for() || is_gone || (peer.said_last && has_come)
         };

@@ -20,12 +20,16 @@ struct OfThree {
 
 impl OfThree {
     fn begin(node: u32, silence: Duration) -> Self {
+        Self::with_times(node, silence, FAREWELL)
+    }
+
+    fn with_times(node: u32, silence: Duration, farewell: Duration) -> Self {
         let mut all = connected(3);
         let own = all.remove(node as usize);
         let (other, first) = (Other::by(all.remove(1)), all.remove(0));
         let cut_off = Arc::<Mutex<Option<u32>>>::default();
         let own = Held { inner: own, goes: Arc::default(), cut_off: cut_off.clone() };
-        let dealing = |gateway: Gateway<Held>| gateway.with_times(Some(silence), FAREWELL).dealing(true);
+        let dealing = |gateway: Gateway<Held>| gateway.with_times(Some(silence), farewell).dealing(true);
         Self { by: Second::by(own, first, dealing, |told| told), other, cut_off }
     }
 
@@ -185,6 +189,25 @@ fn that_it_ends_is_told_by_the_first() {
     assert_eq!(third.by.tells(), Told::Over(vec![]));
     third.by.send(&Frame::Last);
     third.leave();
+}
+
+/// The first passes on that it ends, and has said all: who knows why may still be at its last words, and to
+/// leave before would take them from it.
+#[test]
+fn who_knows_why_it_ends_is_waited_for_by_all() {
+    let mut third = OfThree::with_times(2, HOUR, SHORT);
+    third.by.send(&Frame::End(end(7)));
+    assert_eq!(third.by.tells(), Told::Ended(0, end(7)));
+    third.by.orders.send(Order::Bye(vec![])).unwrap();
+    third.by.send(&Frame::Bye);
+    third.by.orders.send(Order::Last).unwrap();
+    third.by.says(&[Frame::Last]);
+    third.by.send(&Frame::Last);
+    std::thread::sleep(SHORT);
+    assert!(!third.by.gateway.is_finished());
+    third.send_of_other(&Frame::Bye);
+    third.send_of_other(&Frame::Last);
+    third.by.has_gone();
 }
 
 /// One that stands still for a while may be lost to another, but not to the first: then it is not lost.
