@@ -89,6 +89,28 @@ def _exactly(connection, length, worker):
     return data
 
 
+class _Outbox:
+    """Messages of a worker, each whole. Another thread that has something to say waits until one is sent.
+    A handler of a signal runs amid one of its own thread, and leaves to that what it has to say."""
+
+    def __init__(self, connection):
+        self._connection, self._lock = connection, threading.RLock()
+        self._waiting, self._is_sending = [], False
+
+    def send(self, message):
+        with self._lock:
+            self._waiting.append(message)
+            # It is this thread if one is sending: it goes on when the handler returns. After the flag is
+            # taken back it is looked again: a handler may have come between the last message and that.
+            while self._waiting and not self._is_sending:
+                self._is_sending = True
+                try:
+                    while self._waiting:
+                        send(self._connection, self._waiting.pop(0))
+                finally:
+                    self._is_sending = False
+
+
 def _die_with_parent():
     import ctypes
 
@@ -240,7 +262,7 @@ class Worker:
         # Parts of the arena that something still uses, by task; those that a forked child has are used for good.
         self._used, self._forked, self._children = {}, [], False
         # Threads that a task has begun may fork while a message is sent; a handler of a signal amid that.
-        self._pid, self._sends = os.getpid(), threading.RLock()
+        self._pid, self._send = os.getpid(), _Outbox(connection).send
         libc = ctypes.CDLL(None)
         try:
             # Large arrays come from the kernel, and go back to it.
@@ -261,16 +283,13 @@ class Worker:
             dask.config.update(dask.config.config, pickle.loads(setup["config"]))
             dask.config.set(scheduler="synchronous")
 
-    def _send(self, message):
-        with self._sends:
-            send(self._connection, message)
-
     def _forks(self):
         if os.getpid() != self._pid:
             return  # a child's own children: it is known of the child, and the socket is not its own
         self._children = True
         try:
             # Before there is a child: this process may end before the task is done, and the child goes on.
+            # Only a handler that came amid a message leaves it for behind that.
             self._send(("forked",))
         except OSError:
             pass  # nobody is there any more, or the task has closed what is not its own

@@ -296,6 +296,43 @@ def forked():
             assert float(file.read()) == 1 << 18
 
 
+def amid():
+    """A handler of a signal forks while its worker sends a message: that is whole, and "forked" behind it."""
+    from bdrun import _pool
+
+    class Socket:
+        """Where a signal comes when half of a message is sent."""
+
+        def __init__(self):
+            self.sent, self.signal = bytearray(), lambda: None
+
+        def sendall(self, data):
+            half = len(data) // 2
+            self.sent += data[:half]
+            self.signal()
+            self.sent += data[half:]
+
+        def recv_into(self, view, *_):
+            count = min(len(view), len(self.sent))
+            view[:count] = self.sent[:count]
+            del self.sent[:count]
+            return count
+
+    def forks():
+        socket.signal = lambda: None
+        worker._forks()
+
+    socket, worker = Socket(), _pool.Worker.__new__(_pool.Worker)
+    worker._pid, worker._children, worker._send = os.getpid(), False, _pool._Outbox(socket).send
+    for _ in range(2):
+        socket.signal = forks
+        worker._send(("done", bytes(1000)))
+        worker._send(("stored",))
+        heard = [_pool.receive(socket) for _ in range(4)]
+        assert heard == [("done", bytes(1000)), ("forked",), ("stored",), None], heard
+    assert worker._children
+
+
 def memory_full():
     """Memory without room for a result is not called a full scratch."""
     from bdrun import _library

@@ -251,6 +251,11 @@ fn a_child_keeps_what_a_worker_that_died_was_given() {
 }
 
 #[test]
+fn what_is_said_of_a_child_is_no_part_of_a_message() {
+    run("amid");
+}
+
+#[test]
 fn memory_without_room_is_not_scratch() {
     run("memory_full");
 }

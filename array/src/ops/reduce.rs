@@ -2,9 +2,9 @@
 
 use crate::array::{Array, Op};
 use crate::dtype::DType;
-use crate::error::Error;
+use crate::error::{Error, shape_text};
 use crate::kernel::{Reduction, Scan};
-use crate::shape::{Chunks, axes, axis};
+use crate::shape::{Chunks, axes, axis, is_possible};
 
 impl Reduction {
     fn dtype(self, of: DType) -> DType {
@@ -33,7 +33,8 @@ impl Array {
     /// A reduction along axes (None: all). Axes that are kept have length 1.
     ///
     /// # Errors
-    /// If an axis is not there or is named twice, or an extreme is asked for of no elements.
+    /// If an axis is not there or is named twice, an extreme is asked for of no elements, or what is made of
+    /// none is longer than there can be.
     #[track_caller]
     pub fn reduce(&self, reduction: Reduction, along: Option<&[isize]>, keep: bool) -> Result<Self, Error> {
         let dimensions = self.dimensions();
@@ -55,8 +56,18 @@ impl Array {
         }
         let mut lengths = self.chunks().lengths().to_vec();
         along.iter().for_each(|&axis| lengths[axis] = vec![1]);
-        let op = Op::Reduce { reduction, axes: along.clone(), of: self.clone() };
-        let result = Self::new(op, reduction.dtype(self.dtype()), Chunks::from_lengths(lengths));
+        let (chunks, dtype) = (Chunks::from_lengths(lengths), reduction.dtype(self.dtype()));
+        if !is_possible(&chunks.shape(), dtype.size()) {
+            let path = format!("memory for an array of shape {}", shape_text(&chunks.shape()));
+            return Err(Error::File { path, error: std::io::ErrorKind::OutOfMemory.into() });
+        }
+        // What has no elements is one block, however long its other axes are. Those are the result's, which
+        // has elements: it is cut, and with it what it is made of.
+        let chunks = chunks.limited(self.chunks().largest());
+        let mut lengths = chunks.lengths().to_vec();
+        along.iter().for_each(|&axis| lengths[axis].clone_from(&self.chunks().lengths()[axis]));
+        let of = self.in_chunks(&Chunks::from_lengths(lengths));
+        let result = Self::new(Op::Reduce { reduction, axes: along.clone(), of }, dtype, chunks);
         Ok(if keep { result } else { result.without(&along) })
     }
 
@@ -146,3 +157,33 @@ macro_rules! reduction {
 }
 
 reduction!(sum Sum, prod Prod, min Min, max Max, any Any, all All, mean Mean);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+
+    #[test]
+    fn what_is_made_of_no_elements_is_cut_into_blocks() {
+        const LONG: usize = 3 << 20;
+        for (shape, along) in [([0, LONG], [0]), ([LONG, 0], [-1])] {
+            let nothing = Array::full(&shape, 1.0, DType::F64);
+            assert_eq!(nothing.chunks().grid(), [1, 1]);
+            let sum = nothing.sum(Some(&along)).unwrap();
+            assert_eq!((sum.shape(), sum.chunks().largest() <= 1 << 20), (&[LONG][..], true));
+            let computed = Settings::default().compute(&[&sum]).unwrap();
+            assert!(computed[0].elements::<f64>() == vec![0.0; LONG]);
+            // Of what is computed, too.
+            let of = (&nothing + 1.0).reduce(Reduction::Any, Some(&along), true).unwrap();
+            assert!(of.shape().iter().product::<usize>() == LONG && of.chunks().largest() <= 1 << 20);
+            let computed = Settings::default().compute(&[&of.ravel()]).unwrap();
+            assert_eq!(computed[0].shape(), [LONG]);
+        }
+        // Nor are blocks listed that nobody has memory for.
+        let error = Array::full(&[0, 1 << 50], 1.0, DType::F64).sum(Some(&[0])).unwrap_err();
+        assert!(matches!(&error, Error::File { .. }), "{error}");
+        // Elements are reduced in the blocks that they are in.
+        let some = Array::full(&[4, 6], 1.0, DType::F64).rechunk_regular(&[2, 3]).unwrap();
+        assert_eq!(some.sum(Some(&[0])).unwrap().chunks().lengths(), [vec![3, 3]]);
+    }
+}

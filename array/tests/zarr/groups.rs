@@ -83,6 +83,43 @@ fn a_group_that_cannot_be_read_is_named_before_anything_is_computed() {
     }
 }
 
+/// Whatever else is above an array is none of its groups, and stops nobody: not above a directory without a
+/// description, nor above a store if it cannot be read.
+#[test]
+fn what_is_above_groups_is_not_one_of_them() {
+    let directory = Directory::new("zarr-above");
+    let at = |name: &str| directory.0.join(name);
+    let write = |name: &str| begin(&at(name), &[2, 3], Compression::None).unwrap().finish().unwrap();
+    let refused = |name: &str| begin(&at(name), &[2, 3], Compression::None).unwrap_err();
+    // A file of no Zarr at all, and what is no file.
+    std::fs::create_dir(at("between")).unwrap();
+    std::fs::write(at("zarr.json"), "").unwrap();
+    write("between/x");
+    write("new.zarr/of/x");
+    assert!(refused("x.zarr").contains("zarr.json: EOF while parsing"));
+    std::fs::remove_file(at("zarr.json")).unwrap();
+    std::fs::create_dir(at("zarr.json")).unwrap();
+    write("between/x");
+    write("new.zarr/of/x");
+    assert!(refused("x.zarr").contains("zarr.json: it is no file"));
+    // Groups without such a name are groups all the same.
+    std::fs::create_dir(at("of")).unwrap();
+    std::fs::write(at("of/zarr.json"), CONSOLIDATED).unwrap();
+    assert!(refused("of/x").contains("zarr.json: it is no file"));
+    // One above that has the store is a group of it, and is one above those that are to be made.
+    std::fs::remove_dir(at("zarr.json")).unwrap();
+    std::fs::write(at("zarr.json"), CONSOLIDATED).unwrap();
+    write("new.zarr/of/x");
+    assert!(!std::fs::read_to_string(at("zarr.json")).unwrap().contains("consolidated"));
+    std::fs::write(at("new.zarr/zarr.json"), CONSOLIDATED.replace("dated_m", r"dated\u005fm")).unwrap();
+    assert!(refused("new.zarr/more/x").contains("cannot be taken away") && !at("new.zarr/more").exists());
+    // What is above a gap stays as it is.
+    std::fs::create_dir(at("new.zarr/gap")).unwrap();
+    std::fs::write(at("new.zarr/zarr.json"), CONSOLIDATED).unwrap();
+    write("new.zarr/gap/x");
+    assert_eq!(std::fs::read_to_string(at("new.zarr/zarr.json")).unwrap(), CONSOLIDATED);
+}
+
 /// The same of one that cannot be written, by a user who may not do everything.
 #[test]
 fn a_group_that_cannot_be_written_is_named_before_anything_is_computed() {
@@ -111,11 +148,13 @@ fn a_group_that_cannot_be_written_is_named_before_anything_is_computed() {
     let group = directory.0.join("x.zarr");
     let set = |mode| std::fs::set_permissions(&group, std::fs::Permissions::from_mode(mode)).unwrap();
     std::fs::create_dir_all(group.join("of")).unwrap();
-    std::fs::write(group.join("zarr.json"), CONSOLIDATED).unwrap();
+    for name in ["zarr.json", "of/zarr.json"] {
+        std::fs::write(group.join(name), CONSOLIDATED).unwrap();
+    }
     set(0o555);
     let begun = begin(&group.join("of/a"), &[2, 3], Compression::None).map(drop);
     set(0o755);
     let error = begun.unwrap_err();
     assert!(error.contains("x.zarr/zarr.json: Permission denied"), "{error}");
-    assert_eq!(std::fs::read_dir(group.join("of")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(group.join("of")).unwrap().count(), 1);
 }

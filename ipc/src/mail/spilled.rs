@@ -24,6 +24,10 @@ pub const BLOCK: u64 = 4096;
 /// Checksums that are read or written at a time: they lie on the stack, as nothing may be allocated here.
 const SUMS: usize = 256;
 
+/// Bytes that are copied and written at a time, of so many blocks that [`SUMS`] is a multiple: they lie on
+/// the stack as well, of whichever thread sends.
+const COPIED: usize = 8 * BLOCK as usize;
+
 type Sum = [u8; size_of::<u64>()];
 
 /// Bytes of the checksums of a payload of `len` bytes.
@@ -80,7 +84,8 @@ pub(super) struct Spilled<'a> {
 }
 
 impl Spilled<'_> {
-    /// Writes whole blocks, from `offset` on, and their checksums. All is within the payload.
+    /// Writes whole blocks, from `offset` on, and their checksums. All is within the payload. Both are of one
+    /// copy: a program that changes what it sends meanwhile breaks MPI's rules, but has damaged no file.
     pub fn write(&self, offset: u64, pieces: &[&[u8]]) -> Result<()> {
         let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         let end = offset + len;
@@ -93,16 +98,18 @@ impl Spilled<'_> {
             Errno::NOSPC | Errno::DQUOT => Error::ScratchFull { bytes: len },
             errno => self.failed("write a message to", offset, of_the_system(errno)),
         };
-        write_all(self.file, pieces, self.at.saturating_add(offset)).map_err(failed)?;
         let mut rest = Rest { pieces: pieces.iter(), now: &[] };
-        let (mut sums, mut buffer) = ([Sum::default(); SUMS], [0; BLOCK as usize]);
+        let (mut sums, mut buffer) = ([Sum::default(); SUMS], [0; COPIED]);
         let mut at = offset;
         while at < end {
             let (first, mut count) = (at, 0);
             while at < end && count < SUMS {
-                let block = rest.take(BLOCK.min(end - at) as usize, &mut buffer);
-                sums[count] = sum_of(block, self.at.wrapping_add(at));
-                (at, count) = (at + block.len() as u64, count + 1);
+                let copied = rest.copy(&mut buffer);
+                write_all(self.file, &[copied], self.at.saturating_add(at)).map_err(failed)?;
+                for block in copied.chunks(BLOCK as usize) {
+                    sums[count] = sum_of(block, self.at.wrapping_add(at));
+                    (at, count) = (at + block.len() as u64, count + 1);
+                }
             }
             write_all(self.file, &[sums[..count].as_flattened()], self.sum_at(first)).map_err(failed)?;
         }
@@ -193,33 +200,24 @@ fn directory_of(file: &OwnedFd) -> PathBuf {
     directory.unwrap_or_else(|| "the scratch directory".into())
 }
 
-/// What of a payload's pieces has no checksum yet.
+/// What of a payload's pieces is not written yet.
 struct Rest<'a> {
     pieces: std::slice::Iter<'a, &'a [u8]>,
     now: &'a [u8],
 }
 
-impl<'a> Rest<'a> {
-    /// The next bytes: where they are, or in `buffer` if several pieces have them.
-    fn take<'b>(&mut self, len: usize, buffer: &'b mut [u8; BLOCK as usize]) -> &'b [u8]
-    where
-        'a: 'b,
-    {
+impl Rest<'_> {
+    /// Copies the next bytes: as many as there is room for, or all.
+    fn copy<'b>(&mut self, to: &'b mut [u8; COPIED]) -> &'b [u8] {
         let mut filled = 0;
         loop {
-            if filled == 0
-                && let Some((block, rest)) = self.now.split_at_checked(len)
-            {
-                self.now = rest;
-                return block;
-            }
-            let (front, rest) = self.now.split_at(self.now.len().min(len - filled));
-            buffer[filled..][..front.len()].copy_from_slice(front);
+            let (front, rest) = self.now.split_at(self.now.len().min(COPIED - filled));
+            to[filled..][..front.len()].copy_from_slice(front);
             (filled, self.now) = (filled + front.len(), rest);
-            if filled == len {
-                return &buffer[..len];
+            if filled == COPIED {
+                return to;
             }
-            let Some(next) = self.pieces.next() else { return &buffer[..filled] };
+            let Some(next) = self.pieces.next() else { return &to[..filled] };
             self.now = next;
         }
     }

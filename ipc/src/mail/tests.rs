@@ -1,6 +1,6 @@
 use std::os::fd::AsRawFd;
 use std::process::Command;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use rustix::io::pwrite;
 
@@ -72,6 +72,42 @@ fn what_lies_on_scratch_is_read_as_it_was_written() {
         assert!(mail.get(&segment, &place, len, &mut [0]).is_err());
         mail.release(&segment, &place);
     }
+}
+
+/// A program that changes what it sends is wrong, but nothing on scratch is damaged: what lies there was in
+/// memory at some time, and has its checksums.
+#[test]
+fn what_is_changed_while_it_is_written_matches_its_checksums() {
+    let (segment, mail) = to_scratch(&spill());
+    let (file, blocks) = (spill(), 300);
+    ftruncate(&file, blocks * BLOCK + 100).unwrap();
+    // SAFETY: nobody makes the file shorter. That it is changed meanwhile is what this is about: by system
+    // calls, as by another process.
+    let changed = unsafe { MmapOptions::new().map(&file) }.unwrap();
+    let mut read = vec![0; changed.len()];
+    let (passes, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let told = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(SeqCst) {
+                let pass = passes.fetch_add(1, SeqCst);
+                for block in 0..blocks {
+                    _ = pwrite(&file, &[pass as u8], block * BLOCK + pass % BLOCK);
+                }
+            }
+        });
+        // Without a panic, which would wait for the thread.
+        let mut told = Ok(());
+        while told.is_ok() && passes.load(SeqCst) < 200 {
+            told = mail.put(&segment, &[&changed]).and_then(|place| {
+                let got = mail.get(&segment, &place, 0, &mut read);
+                mail.release(&segment, &place);
+                got
+            });
+        }
+        is_over.store(true, SeqCst);
+        told
+    });
+    told.unwrap();
 }
 
 /// In any order, as the gateway may: what was sent beside its frame comes later.

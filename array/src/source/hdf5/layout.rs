@@ -59,6 +59,11 @@ fn grid(shape: &[usize], chunk: &[usize]) -> Vec<usize> {
     shape.iter().zip(chunk).map(|(&length, &chunk)| length.div_ceil(chunk)).collect()
 }
 
+/// Whether there are no more chunks than can be listed, where there is memory for it.
+pub(super) fn are_listed(shape: &[usize], chunk: &[usize]) -> bool {
+    count(&grid(shape, chunk)) <= LISTED
+}
+
 /// Room for the places of so many chunks. A file of a few bytes may say that there are any number of them.
 fn room(chunks: usize) -> Option<Vec<u64>> {
     let mut places = Vec::new();
@@ -67,7 +72,7 @@ fn room(chunks: usize) -> Option<Vec<u64>> {
 }
 
 /// Half a gigabyte of places.
-const LISTED: usize = 1 << 26;
+pub(super) const LISTED: usize = 1 << 26;
 
 /// Whether the library looks at all chunks for each one that it is asked for, and there are so many that to
 /// ask for each takes long.

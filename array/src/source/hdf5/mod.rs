@@ -289,13 +289,13 @@ impl Hdf5Writer {
     /// is replaced when all is written.
     ///
     /// # Errors
-    /// If there is no `libhdf5`, the file cannot be made, or what is there is of another identity.
+    /// If there is no `libhdf5`, there are more than 2^26 chunks, the file cannot be made, or what is there is
+    /// of another identity.
     pub fn create(path: &Path, dataset: Dataset<'_>, identity: Option<Identity>) -> Result<Self, Error> {
         Self::begin(path, dataset, identity).map_err(|error| Error::file(path, error))
     }
 
     fn begin(path: &Path, dataset: Dataset<'_>, identity: Option<Identity>) -> io::Result<Self> {
-        let locked = library::get().map_err(io::Error::other)?;
         let Dataset { name, dtype, shape, chunk } = dataset;
         let inner = name.trim_start_matches('/');
         if inner.is_empty() || inner.contains('/') {
@@ -307,6 +307,12 @@ impl Hdf5Writer {
         }
         let unit: Vec<usize> =
             chunk.iter().zip(shape).map(|(&chunk, &length)| chunk.clamp(1, length.max(1))).collect();
+        // Known before there is a file, in which the library makes room for all of them at once.
+        if !layout::are_listed(shape, &unit) {
+            let most = layout::LISTED;
+            return Err(wrong(format!("chunks of {unit:?} are more than can be written, which are {most}")));
+        }
+        let locked = library::get().map_err(io::Error::other)?;
         // Made by the kernel first, for its reason if that cannot be.
         let format = format!("hdf5 {inner} {} {shape:?} {unit:?}", dtype.name());
         let (to, is_there) = Aside::begin(path, identity, &format)?;
@@ -335,7 +341,7 @@ impl Hdf5Writer {
                     .ok_or_else(|| wrong("a scalar without a place in the file"))?
             } else {
                 layout::chunked(locked, &there, &created, dtype, shape, &unit)?
-                    .ok_or_else(|| wrong(format!("chunks of {unit:?} are more than can be listed")))?
+                    .ok_or_else(|| wrong(format!("there is no memory to list chunks of {unit:?}")))?
             }
         };
         // The library has closed it.
@@ -395,6 +401,19 @@ mod tests {
         });
         let block = opened.unwrap().read(&whole).unwrap();
         assert_eq!((replaced, block.elements::<f64>()), (1, &[2.0; 6][..]));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn more_chunks_than_are_listed_are_refused_before_there_is_a_file() {
+        let folder = std::env::temp_dir().join(format!("bdrun-array-hdf5-many-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for (shape, identity) in [([1 << 40, 1], None), ([1 << 20, 65], Some(7))] {
+            let dataset = Dataset { name: "/C", dtype: DType::F64, shape: &shape, chunk: &[1, 1] };
+            let error = Hdf5Writer::create(&folder.join("x.h5"), dataset, identity).unwrap_err().to_string();
+            assert!(error.contains("more than can be written, which are 67108864"), "{error}");
+        }
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -12,13 +12,17 @@ use super::{NAME, OLD_COPIES, OLD_GROUP, description, json, wrong};
 const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group", "attributes": {}}
 "#;
 
-/// In a store (a directory that ends in `.zarr`) the groups that an array is to be in are made.
+/// Whether a directory is a store (its name ends in `.zarr`), or in one.
+fn is_in_store(folder: &Path) -> bool {
+    folder.ancestors().any(|folder| folder.extension().is_some_and(|ending| ending == "zarr"))
+}
+
+/// In a store the groups that an array is to be in are made.
 pub(super) fn make(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
-    let is_store = |folder: &&Path| folder.extension().is_some_and(|ending| ending == "zarr");
     for folder in missing.into_iter().rev() {
         // What is missing above the store is as wrong as it is of other files.
-        if !folder.ancestors().any(|folder| is_store(&folder)) {
+        if !is_in_store(folder) {
             break;
         }
         // With its description, or not at all.
@@ -73,8 +77,18 @@ const COPIES: &str = "consolidated_metadata";
 /// others would read an array as the one that it replaces. With their own descriptions without those.
 fn consolidated(path: &Path) -> io::Result<Vec<(&Path, String)>> {
     let mut found = Vec::new();
+    let has_store = path.parent().is_some_and(is_in_store);
     for folder in path.ancestors().skip(1) {
-        let Some((text, mut value)) = told(folder)? else { continue };
+        let (text, mut value) = match told(folder) {
+            Ok(Some(told)) => told,
+            // One that is to be made, with a description.
+            Ok(None) if !folder.exists() => continue,
+            // There are no gaps between groups: none above knows of this array.
+            Ok(None) => break,
+            // Nor does what is above a store and is no description.
+            Err(_) if has_store && !is_in_store(folder) => break,
+            Err(error) => return Err(error),
+        };
         if value["node_type"] == "array" {
             return Err(wrong(format!("{} is an array, in which there can be none", folder.display())));
         }
