@@ -4,9 +4,9 @@
 //! cheapest thing to read. So each look reads the clock of each process, and `statm` of those that have run
 //! (of the others ten times a second, since the kernel may have changed their memory). The rest is read where
 //! it can have changed: the list of processes if any process has been made anywhere since, `status` twice a
-//! second and when mapped pages came or went, the processor time of a whole cgroup every 50 ms. Of a rank that
-//! asks for its memory nearly all that `status` and `stat` tell changes only if a process or a thread has been
-//! made, so they are read ten times more seldom while none has been.
+//! second and when mapped pages came or went, the processor time of a whole cgroup every 50 ms. Of a rank
+//! that asks for its memory nearly all that `status` and `stat` tell changes only if a process or a thread
+//! has been made, so they are read ten times more seldom while none has been.
 
 use std::collections::HashSet;
 use std::os::unix::fs::FileExt;

@@ -356,8 +356,8 @@ impl Target {
     }
 }
 
-/// Whether a file has the same number for all nodes, and for as long as it is there. Some clients make numbers
-/// of their own: each others, and new ones once they have forgotten a file.
+/// Whether a file has the same number for all nodes, and for as long as it is there. Some clients make
+/// numbers of their own: each others, and new ones once they have forgotten a file.
 fn keeps_numbers(file: &File) -> bool {
     use nix::sys::statfs::{FUSE_SUPER_MAGIC, FsType, fstatfs};
     // From linux/magic.h (CIFS and SMB2) and the sources of VirtualBox's shared folders.

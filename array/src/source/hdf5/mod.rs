@@ -289,7 +289,7 @@ impl Hdf5Writer {
     /// is replaced when all is written.
     ///
     /// # Errors
-    /// If there is no `libhdf5`, there are more than 2^26 chunks, the file cannot be made, or what is there is
+    /// If there is no `libhdf5`, there are more than 2^26 chunks, no file can be made, or what is there is
     /// of another identity.
     pub fn create(path: &Path, dataset: Dataset<'_>, identity: Option<Identity>) -> Result<Self, Error> {
         Self::begin(path, dataset, identity).map_err(|error| Error::file(path, error))
