@@ -7,6 +7,9 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+/// What a program that makes memory anew may only read of it, and not.
+pub const ONLY_READ: u64 = 32 * MIB;
+pub const LIKE_ANY: u64 = 64 * MIB;
 /// Some time in which anything happens.
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -104,6 +107,14 @@ fn a_program_of_32_bits_is_begun() {
                 parts.resume();
             }
             if parts.unserved().is_some_and(|why| why.contains("32 bits")) {
+                // It stands in its call, again and again.
+                for _ in 0..5 {
+                    std::thread::sleep(Duration::from_millis(10));
+                    parts.mind(Duration::from_millis(1)).expect("minded");
+                    if parts.shrink(8 * MIB, &mut |_| {}).is_ok() {
+                        parts.resume();
+                    }
+                }
                 drop(input);
                 mind(parts);
                 return;
@@ -119,6 +130,39 @@ fn a_program_of_32_bits_is_begun() {
         bdrun_skipped::skipped("kernel", "no program of 32 bits can be executed");
     }
     assert!(text.contains("right"), "{text}");
+}
+
+/// A rank below its target is not listed anew: what it maps meanwhile could leave all the same.
+#[test]
+fn what_is_new_is_not_taken_for_what_stays() {
+    let mut subject = Subject::start("anew");
+    let (mut input, said) = (subject.input(), subject.out().as_raw_fd());
+    subject.wait_for("ready");
+    let stays = in_parts(&subject, |parts| {
+        let _ = parts.shrink(512 * MIB, &mut |_| {}).expect("nothing leaves");
+        parts.resume();
+        let before = parts.stays();
+        let begun = Instant::now();
+        for _ in 0..2 {
+            writeln!(input).expect("told");
+            while !has_said(said) {
+                assert!(begun.elapsed() < MINUTE, "it makes no memory");
+                assert!(parts.mind(Duration::from_millis(1)).expect("minded"));
+            }
+        }
+        // What may only be read cannot be served.
+        while parts.stays() < before + ONLY_READ / 2 {
+            assert!(begun.elapsed() < MINUTE, "nothing stays");
+            assert!(parts.mind(Duration::from_millis(1)).expect("minded"));
+        }
+        let stays = parts.stays() - before;
+        drop(input);
+        mind(parts);
+        stays
+    });
+    let Some(stays) = stays else { return subject.kill() };
+    assert!(subject.succeed().contains("right"));
+    assert!(stays <= ONLY_READ + 8 * MIB, "{stays} bytes stay");
 }
 
 /// As long as this is there this process finds no descriptor free.
@@ -168,8 +212,22 @@ pub fn scarce() {
         while parts.shrink(16 * MIB, &mut |_| {}) == Err(OtherError::Busy) {
             assert!(begun.elapsed() < MINUTE, "it does not stand");
         }
+        // By this its mappings are listed, and not again at once: only that what it holds cannot be looked at
+        // is left to notice.
+        std::thread::sleep(Duration::from_millis(200));
+        let _ = parts.shrink(16 * MIB, &mut |_| {}).expect("shrunk");
+        let none = Scarce::begin();
+        assert_eq!(parts.shrink(8 * MIB, &mut |_| {}), Err(OtherError::Busy));
+        assert!(parts.resident() > 8 * MIB, "{}", parts.resident());
+        drop(none);
+        // It has room for what it needs to begin threads.
+        until(parts, 8 * MIB, "it is made smaller", &mut |parts| parts.resident() <= 8 * MIB);
+        while parts.shrink(16 * MIB, &mut |_| {}) == Err(OtherError::Busy) {
+            assert!(begun.elapsed() < MINUTE, "it does not stand again");
+        }
         parts.resume();
         for _ in 0..20 {
+            parts.mind(Duration::from_millis(1)).expect("minded");
             let none = Scarce::begin();
             writeln!(input).expect("told");
             let begun = Instant::now();
@@ -183,7 +241,17 @@ pub fn scarce() {
             }
             drop(none);
         }
+        parts.mind(Duration::from_millis(1)).expect("minded");
+        // Of what it is told by a descriptor becomes free.
         drop(input);
+        let none = Scarce::begin();
+        let begun = Instant::now();
+        // It looks at all its memory, of which there is no more room than it was seen to have.
+        while begun.elapsed() < Duration::from_millis(500) {
+            assert!(parts.mind(Duration::from_millis(1)).expect("minded"), "it has ended");
+        }
+        drop(none);
+        assert!(parts.resident() < 28 * MIB, "it holds {} bytes", parts.resident());
         let begun = Instant::now();
         while parts.mind(Duration::from_millis(1)).expect("minded") {
             assert!(begun.elapsed() < MINUTE, "a thread does not go on");

@@ -22,6 +22,7 @@ pub fn run(name: &str) {
         "all full" => full(true),
         "foreign" => foreign(),
         "begins" => begins(),
+        "anew" => anew(),
         "scarce" => crate::limits::scarce(),
         "model" => crate::model::run(ready),
         name => panic!("no program {name}"),
@@ -408,20 +409,30 @@ fn full(everywhere: bool) {
     assert!(heap.iter().enumerate().all(|(i, &at)| at == word(i, 0)));
 }
 
-/// A program for a processor of 32 bits that reads a byte, or the end, from its standard input, and ends with
-/// 7.
+/// A program for a processor of 32 bits that waits, however long, until there is something to be read on its
+/// standard input, or its end, and ends with 7; if the call is broken off, with 2.
 fn program_of_32_bits() -> Vec<u8> {
     const BASE: u32 = 0x0804_8000;
     const HEADERS: u32 = 84;
     #[rustfmt::skip]
     let code = [
         0x31, 0xdb, // xor ebx, ebx
-        0x83, 0xec, 0x10, // sub esp, 16
-        0x89, 0xe1, // mov ecx, esp
-        0x6a, 0x01, 0x5a, // push 1; pop edx
-        0x6a, 0x03, 0x58, // push 3; pop eax: read
+        0xb8, 0x49, 0x01, 0, 0, // mov eax, 329: epoll_create1
         0xcd, 0x80, // int 0x80
-        0x6a, 0x07, 0x5b, // push 7; pop ebx
+        0x89, 0xc3, // mov ebx, eax
+        0x83, 0xec, 0x10, // sub esp, 16
+        0xc7, 0x04, 0x24, 0x01, 0, 0, 0, // mov dword [esp], 1: EPOLLIN
+        0x89, 0xe6, // mov esi, esp
+        0x31, 0xd2, // xor edx, edx
+        0x6a, 0x01, 0x59, // push 1; pop ecx: EPOLL_CTL_ADD
+        0xb8, 0xff, 0, 0, 0, // mov eax, 255: epoll_ctl
+        0xcd, 0x80, // int 0x80
+        0x89, 0xf1, // mov ecx, esi
+        0x6a, 0x01, 0x5a, // push 1; pop edx
+        0x83, 0xce, 0xff, // or esi, -1
+        0xb8, 0, 0x01, 0, 0, // mov eax, 256: epoll_wait
+        0xcd, 0x80, // int 0x80
+        0x8d, 0x58, 0x06, // lea ebx, [eax + 6]
         0x6a, 0x01, 0x58, // push 1; pop eax: exit
         0xcd, 0x80,
     ];
@@ -472,5 +483,32 @@ fn begins() {
         println!("begun");
     }
     assert!(threads.into_iter().all(|thread| thread.join().expect("no panic") == 100_000));
+    assert!(memory.iter().enumerate().all(|(i, &at)| at == word(i, 0)));
+}
+
+/// Makes memory for each line: at first such as any, then such as may only be read.
+fn anew() {
+    let memory = filled(32 * MIB);
+    ready();
+    let mut made = vec![];
+    for (line, bytes) in std::io::stdin().lines().zip([crate::limits::LIKE_ANY, crate::limits::ONLY_READ]) {
+        line.expect("a line");
+        let count = bytes as usize / PAGE;
+        let at = map(count);
+        // SAFETY: a word of each page of a mapping that was just made.
+        (0..count).for_each(|page| unsafe { at.add(page * PAGE).cast::<u64>().write(word(page, 1)) });
+        if !made.is_empty() {
+            // SAFETY: nobody writes to it any more.
+            assert_eq!(unsafe { libc::mprotect(at.cast(), count * PAGE, libc::PROT_READ) }, 0);
+        }
+        made.push((at, count));
+        println!("made");
+    }
+    wait_for_the_end();
+    for (at, count) in made {
+        // SAFETY: as above.
+        let is_right = |page: usize| unsafe { at.add(page * PAGE).cast::<u64>().read() == word(page, 1) };
+        assert!((0..count).all(is_right));
+    }
     assert!(memory.iter().enumerate().all(|(i, &at)| at == word(i, 0)));
 }

@@ -12,6 +12,7 @@ pub(super) struct Registers(pub [u64; COUNT]);
 mod layout {
     /// Words of `struct user_regs_struct`.
     pub const COUNT: usize = 27;
+    pub const COUNT_32: usize = 17;
     /// `syscall`
     pub const GATE: &[u8] = &[0x0f, 0x05];
     pub const GATE_ALIGN: usize = 1;
@@ -25,6 +26,7 @@ mod layout {
 mod layout {
     /// Words of `struct user_pt_regs`.
     pub const COUNT: usize = 34;
+    pub const COUNT_32: usize = 18;
     /// `svc #0`
     pub const GATE: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
     pub const GATE_ALIGN: usize = 4;
@@ -34,6 +36,7 @@ mod layout {
     pub const NUMBER: usize = 8; // x8
 }
 
+use layout::COUNT_32;
 pub(super) use layout::{COUNT, GATE, GATE_ALIGN};
 
 impl Registers {
@@ -67,6 +70,61 @@ impl Registers {
     /// What the call was made with that the thread is in.
     pub fn arguments(&self) -> [u64; 6] {
         layout::ARGUMENTS.map(|at| self.0[at])
+    }
+}
+
+/// The registers of a stopped thread that runs a program of 32 bits, as they are handed over then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct Registers32(pub [u32; COUNT_32]);
+
+impl Registers32 {
+    pub const ZERO: Self = Self([0; COUNT_32]);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod i386 {
+    //! Words of `struct user_regs_struct32`, and calls.
+
+    pub const EBX: usize = 0;
+    pub const EDX: usize = 2;
+    pub const ESI: usize = 3;
+    pub const RESULT: usize = 6; // eax
+    pub const CALL: usize = 11; // orig_eax
+
+    pub const IPC: i32 = 117;
+    pub const SEMOP: u32 = 1; // of `ipc`
+    pub const RT_SIGTIMEDWAIT: i32 = 177;
+    pub const RT_SIGTIMEDWAIT_TIME64: i32 = 421;
+    pub const EPOLL_WAIT: i32 = 256;
+    pub const EPOLL_PWAIT: i32 = 319;
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Registers32 {
+    /// As of [`Registers`], but only of calls that wait without an end: what is left of the time of others
+    /// has no room in these registers, and made again as they were they might wait for ever.
+    pub fn undo_interruption(&mut self) -> bool {
+        let [first, third, fourth] = [i386::EBX, i386::EDX, i386::ESI].map(|at| self.0[at]);
+        let has_no_end = match self.0[i386::CALL] as i32 {
+            i386::EPOLL_WAIT | i386::EPOLL_PWAIT => (fourth as i32) < 0,
+            // The upper half is a version.
+            i386::IPC => first & 0xffff == i386::SEMOP,
+            i386::RT_SIGTIMEDWAIT | i386::RT_SIGTIMEDWAIT_TIME64 => third == 0,
+            _ => false,
+        };
+        let interrupted = has_no_end && self.0[i386::RESULT] as i32 == -libc::EINTR;
+        if interrupted {
+            self.0[i386::RESULT] = -ERESTARTNOHAND as u32;
+        }
+        interrupted
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+impl Registers32 {
+    pub fn undo_interruption(&mut self) -> bool {
+        false
     }
 }
 
@@ -168,6 +226,31 @@ mod tests {
             let before = left;
             assert!(!left.undo_interruption() && left == before);
         }
+    }
+
+    #[test]
+    fn of_32_bits_only_calls_without_an_end_are_made_again() {
+        let broken_off = |call: i32, arguments: [u32; 4]| {
+            let mut regs = Registers32::ZERO;
+            regs.0[..4].copy_from_slice(&arguments);
+            (regs.0[i386::CALL], regs.0[i386::RESULT]) = (call as u32, -libc::EINTR as u32);
+            let before = regs;
+            let changed = regs.undo_interruption();
+            assert_eq!(changed, regs != before);
+            assert!(!changed || regs.0[i386::RESULT] as i32 == -514);
+            assert!(!regs.undo_interruption() || !changed, "once is enough");
+            changed
+        };
+        for call in [i386::EPOLL_WAIT, i386::EPOLL_PWAIT] {
+            assert!(broken_off(call, [3, 4096, 1, u32::MAX]) && !broken_off(call, [3, 4096, 1, 1000]));
+        }
+        // semop and semtimedop.
+        assert!(broken_off(i386::IPC, [1, 7, 1, 0]) && !broken_off(i386::IPC, [4, 7, 1, 0]));
+        for call in [i386::RT_SIGTIMEDWAIT, i386::RT_SIGTIMEDWAIT_TIME64] {
+            assert!(broken_off(call, [4096, 0, 0, 8]) && !broken_off(call, [4096, 0, 8192, 8]));
+        }
+        // close, socketcall, none.
+        assert!([6, 102, -1].iter().all(|&call| !broken_off(call, [u32::MAX; 4])));
     }
 
     #[test]

@@ -33,19 +33,21 @@ pub fn check(processes: &[i32]) -> Result<(), Refusal> {
 }
 
 /// Of processes that stand, and of which parts may be out: whether something else than their threads has
-/// begun to read or write their memory since they were looked at first. What cannot be read says nothing
-/// here.
+/// begun to read or write their memory since they were looked at first, or could not be looked at just now
+/// ([`Refusal::Busy`]). What may not be read says nothing here.
 pub(super) fn written_by_others(processes: &[i32]) -> Option<Refusal> {
     let look = |&pid: &i32| {
-        let pinned = Status::of(pid).map_or(0, |status| status.pinned);
         let mut aio = false;
-        let _ = proc::each_range(pid, &mut |vma| aio |= vma.name.starts_with("/[aio]"));
-        match () {
-            () if pinned > 0 => Some(Refusal::Pinned { pid, bytes: pinned }),
-            () if aio => Some(Refusal::Aio { pid }),
-            () => descriptors(pid, pid, false)
+        let status = there(pid, Status::of(pid));
+        let ranges = there(pid, proc::each_range(pid, &mut |vma| aio |= vma.name.starts_with("/[aio]")));
+        match (status, ranges) {
+            (Ok(Some(Status { pinned: bytes @ 1.., .. })), _) => Some(Refusal::Pinned { pid, bytes }),
+            _ if aio => Some(Refusal::Aio { pid }),
+            (Err(busy @ Refusal::Busy { .. }), _) | (_, Err(busy @ Refusal::Busy { .. })) => Some(busy),
+            // Of userfaultfd the kernel tells where it refuses ours.
+            _ => descriptors(pid, pid, true)
                 .err()
-                .filter(|refusal| matches!(refusal, Refusal::IoUring { .. } | Refusal::Device { .. })),
+                .filter(|refusal| !matches!(refusal, Refusal::Forbidden { .. })),
         }
     };
     processes.iter().find_map(look)

@@ -50,8 +50,9 @@
 //! the kernel restarts its call or delivers its signal as after any stop; calls that a bare stop makes return
 //! `EINTR` are marked to be restarted unless a handler runs (`arch`). Signals that come while a rank is held
 //! wait in the kernel's own queues, in order. What remains to be seen: time has passed; a timeout may last up
-//! to twice as long (`restart`); a large `write` to a pipe or socket that was under way may return less than
-//! was asked for, as it does after `SIGSTOP` and `SIGCONT`.
+//! to twice as long (`restart`). And what `SIGSTOP` and `SIGCONT` do, too: a large `write` to a pipe or
+//! socket that was under way may return less than was asked for; of programs of 32 bits, which a rank in
+//! parts may begin, calls with a timeout return `EINTR`, on 64-bit Arm all that a bare stop makes return it.
 //!
 //! # The thread
 //! ptrace relations belong to a thread: that which holds a rank does all to it, must outlive it, and has no

@@ -186,6 +186,13 @@ impl Vma {
         self.is_of_zeros() && !self.zeros
     }
 
+    /// What a process has of its own here can leave in parts: its missing pages can be served, unless
+    /// something else does. Not of the main stack, which grows; nor where a child has zeros, as it would have
+    /// to be told of what is out.
+    pub fn can_leave(&self) -> bool {
+        self.is_own() && !self.wiped && !self.is_forced() && self.name != "[stack]"
+    }
+
     pub fn is_private(&self) -> bool {
         self.private
     }

@@ -1,6 +1,6 @@
 //! The calls of ptrace(2) and waitid(2) that are needed, thinly.
 
-use super::arch::Registers;
+use super::arch::{Registers, Registers32};
 use crate::sys::Errno;
 use std::ptr;
 
@@ -76,13 +76,33 @@ pub(super) fn event_message(tid: i32) -> Result<i32, Errno> {
 /// The registers; `None` if the thread runs another processor's programs (32 bits).
 pub(super) fn registers(tid: i32) -> Result<Option<Registers>, Errno> {
     let mut regs = Registers::ZERO;
-    let mut io = libc::iovec { iov_base: (&raw mut regs).cast(), iov_len: size_of::<Registers>() };
-    request(libc::PTRACE_GETREGSET, tid, libc::NT_PRSTATUS as usize, &raw mut io as usize)?;
-    Ok((io.iov_len == size_of::<Registers>()).then_some(regs))
+    Ok((get_registers(tid, &mut regs)? == size_of::<Registers>()).then_some(regs))
 }
 
 pub(super) fn set_registers(tid: i32, regs: &Registers) -> Result<(), Errno> {
-    let mut io = libc::iovec { iov_base: ptr::from_ref(regs) as *mut _, iov_len: size_of::<Registers>() };
+    put_registers(tid, regs)
+}
+
+/// The registers of a thread that runs a program of 32 bits; `None` of all others.
+pub(super) fn registers_32(tid: i32) -> Result<Option<Registers32>, Errno> {
+    // With room for more than there is, as the kernel hands over no more than fits.
+    let mut regs = [Registers32::ZERO; 4];
+    Ok((get_registers(tid, &mut regs)? == size_of::<Registers32>()).then_some(regs[0]))
+}
+
+pub(super) fn set_registers_32(tid: i32, regs: &Registers32) -> Result<(), Errno> {
+    put_registers(tid, regs)
+}
+
+/// The bytes that were handed over: as many as the thread's registers have, if there is room.
+fn get_registers<T>(tid: i32, regs: &mut T) -> Result<usize, Errno> {
+    let mut io = libc::iovec { iov_base: ptr::from_mut(regs).cast(), iov_len: size_of::<T>() };
+    request(libc::PTRACE_GETREGSET, tid, libc::NT_PRSTATUS as usize, &raw mut io as usize)?;
+    Ok(io.iov_len)
+}
+
+fn put_registers<T>(tid: i32, regs: &T) -> Result<(), Errno> {
+    let mut io = libc::iovec { iov_base: ptr::from_ref(regs) as *mut _, iov_len: size_of::<T>() };
     request(libc::PTRACE_SETREGSET, tid, libc::NT_PRSTATUS as usize, &raw mut io as usize).map(drop)
 }
 

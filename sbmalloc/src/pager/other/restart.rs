@@ -19,6 +19,10 @@
 //! too late by no more than once its timeout, or twice if it is let go shortly before the end and not stopped
 //! again. Threads that stay traced (`parts`) are stopped again at the end of their time.
 //!
+//! *Programs of 32 bits*, which run beside a rank in parts and are not paged: of theirs only calls without an
+//! end are made again. Their registers have no such upper half, and made again without it the others might
+//! never end, so those return `EINTR`, as after `SIGSTOP` and `SIGCONT`.
+//!
 //! *Until it is let go* the thread is only looked at by means that do not wait for pages that are out. What
 //! cannot be looked at is taken to be not there.
 
@@ -171,6 +175,16 @@ pub(super) fn undo_interruption(thread: Thread, regs: &mut Registers) -> (bool, 
         return (changed || is_new, known.then_some(Again::Until { call, place, over }));
     }
     (changed, None)
+}
+
+/// The same of a thread that runs a program of 32 bits, where the call waits without an end.
+pub(super) fn undo_interruption_of_32_bits(tid: i32) {
+    if let Ok(Some(mut regs)) = ptrace::registers_32(tid)
+        && regs.undo_interruption()
+    {
+        // What fails here was killed, which will be heard of.
+        let _ = ptrace::set_registers_32(tid, &regs);
+    }
 }
 
 fn timeout(thread: Thread, regs: &Registers, place: Place) -> Timeout {

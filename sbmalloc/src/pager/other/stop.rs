@@ -333,6 +333,9 @@ impl Threads {
                 tracee.state = State::Parked;
                 let regs = ptrace::registers(tid);
                 tracee.is_foreign = matches!(regs, Ok(None));
+                if tracee.is_foreign {
+                    restart::undo_interruption_of_32_bits(tid);
+                }
                 if let Ok(Some(mut regs)) = regs {
                     let thread = restart::Thread { tid, tgid: tracee.tgid };
                     let (is_changed, again) = restart::undo_interruption(thread, &mut regs);

@@ -119,7 +119,11 @@ impl Actors {
     }
 
     fn list(&mut self, count: u64) {
-        let mut tids = proc::threads(self.pid).unwrap_or_default();
+        let Ok(mut tids) = proc::threads(self.pid) else {
+            // No descriptor is free just now, or it has ended.
+            (self.is_complete, self.count) = (false, 0);
+            return;
+        };
         self.is_complete = tids.len() <= MOST;
         self.count = count;
         if !self.is_complete {

@@ -4,7 +4,6 @@ use super::choice::Choice;
 use super::ranges::Ranges;
 use super::state::{Dropping, FIRST, Key, Served, State};
 use super::stays::{Own, Stays};
-use super::uffd::Interference;
 use super::{Parts, serve_too};
 use crate::pager::other::check;
 use crate::pager::other::error::{OtherError, Refusal};
@@ -14,7 +13,7 @@ use crate::pager::other::space::{Kind, Space};
 use crate::pager::other::together;
 use crate::pager::other::writer::{Batch, Drop, From, Writer};
 use crate::pager::transfer::table::{BLOCK, Pages, blocks, stretches};
-use crate::sys::{GRANULE, PAGE};
+use crate::sys::{Errno, GRANULE, PAGE};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -30,7 +29,7 @@ const LIST: Duration = Duration::from_millis(100);
 const LIST_SHARE: u32 = 30;
 
 /// Which address space a process has.
-enum Found {
+pub(super) enum Found {
     Number(usize),
     /// It may have one that cannot be tried: the process has pages wherever that may.
     Full,
@@ -57,6 +56,9 @@ impl Parts {
         let mut freed = 0;
         // Only now, as all stand: from here on nobody begins to.
         if let Some(refusal) = check::written_by_others(&self.threads.processes()) {
+            if let Refusal::Busy { .. } = refusal {
+                return Err(OtherError::Busy);
+            }
             if !std::mem::replace(&mut self.told_of_others, true) {
                 self.unserved.push_back(refusal.to_string());
             }
@@ -67,7 +69,7 @@ impl Parts {
         }
         let mut fresh = self.list_if_due(false)?;
         loop {
-            let resident = self.resident();
+            let resident = self.measured_now().ok_or(OtherError::Busy)?;
             self.shared.lock().measured(resident, self.target);
             if resident <= goal {
                 return Ok(freed);
@@ -112,9 +114,7 @@ impl Parts {
                 if !vma.watched {
                     unwatched.push(range.clone());
                 }
-                // Of a mapping that another userfaultfd watches the kernel refuses ours, and it stays in RAM.
-                let whole = vma.is_own() && !vma.wiped;
-                if whole && vma.readable && vma.writable && vma.anonymous > 0 && vma.name != "[stack]" {
+                if vma.can_leave() && vma.anonymous > 0 {
                     ranges.push(range);
                 }
             })?;
@@ -125,13 +125,15 @@ impl Parts {
                 served.armed.remove(&range);
             }
             served.wiped = wiped;
-            for range in &ranges {
-                // What is refused stays in RAM.
-                if served.uffd.register(range).is_ok() {
-                    served.armed.add(range.clone());
+            served.refused = Ranges::default();
+            for range in ranges {
+                // Of a mapping that another userfaultfd watches the kernel refuses ours, and it stays in RAM.
+                match served.uffd.register(&range) {
+                    Ok(()) => served.armed.add(range),
+                    Err(_) => served.refused.add(range),
                 }
             }
-            staying.add(own.stays(&served.armed));
+            staying.add(own.stays(served));
             let armed: Vec<Range<u64>> = served.armed.iter().collect();
             for range in armed {
                 space.each_region(range, false, &mut |region, kind| {
@@ -174,15 +176,24 @@ impl Parts {
     }
 
     /// Says once of a process if its page faults are served by somebody else, or if it has no page by which
-    /// it could be known. Everything that was told has been settled, so where no copy of ours is without its
-    /// process, what is watched is not ours.
+    /// it could be known. Everything that was told has been settled, so what is watched where no copy of ours
+    /// without its process has anything served is not ours.
     fn tell_who_is_unknown(&mut self, pid: i32, space: &Space, is_full: bool) {
-        let may_be_ours = self.shared.lock().served.iter().flatten().any(|served| served.pid.is_none());
-        if (may_be_ours && !is_full) || self.refused.contains(&pid) || self.is_known(pid, space) {
+        if self.refused.contains(&pid) || self.is_known(pid, space) {
             return;
         }
-        let mut watched = false;
-        if space.each_vma(&mut |vma| watched |= vma.watched).is_ok() && watched {
+        let copies: Vec<Ranges> = {
+            let state = self.shared.lock();
+            let unknown = state.served.iter().flatten().filter(|served| served.pid.is_none());
+            unknown.map(|served| served.armed.clone()).collect()
+        };
+        let (mut watched, mut may_be_ours) = (false, false);
+        let listed = space.each_vma(&mut |vma| {
+            let range = vma.from..vma.to;
+            watched |= vma.watched;
+            may_be_ours |= vma.watched && copies.iter().any(|armed| !armed.within(&range).is_empty());
+        });
+        if listed.is_ok() && watched && (is_full || !may_be_ours) {
             self.refused.push(pid);
             self.unserved.push_back(match may_be_ours {
                 true => format!("process {pid} cannot be told from others, as it has pages wherever it can"),
@@ -204,28 +215,34 @@ impl Parts {
     /// come in the order in which the children are made, and to take one for another would be to drop the
     /// pages of the wrong process. So it is tried: a page that holds nothing in the copy, and is not there in
     /// the process, is made a page of zeros, which changes nothing; if it is there then, it is this one.
-    /// Everything stands.
-    fn number_of(&self, pid: i32, space: &Space) -> Found {
+    /// Everything stands. That could not be tried at one of them for a moment says nothing.
+    pub(super) fn number_of(&self, pid: i32, space: &Space) -> Found {
         let mut state = self.shared.lock();
         if let Some(number) = state.of(pid) {
             return Found::Number(number);
         }
-        let mut found = Found::Nothing;
+        let state = &mut *state;
+        let (mut is_full, mut is_certain) = (false, true);
         for number in 0..state.served.len() {
             let Some(served) = state.served[number].as_mut().filter(|served| served.pid.is_none()) else {
                 continue;
             };
             let Some(at) = served.nothing_in(space) else {
-                found = Found::Full;
+                is_full = true;
                 continue;
             };
-            let (_, made) = served.uffd.zero(&(at..at + PAGE as u64), &mut Interference::default());
-            if made.is_ok() && space.is_there(at) == Some(true) {
-                served.pid = Some(pid);
-                return Found::Number(number);
+            let (_, made) = served.uffd.zero(&(at..at + PAGE as u64), &mut state.interference);
+            match made.map(|()| space.is_there(at)) {
+                Ok(Some(true)) => {
+                    served.pid = Some(pid);
+                    return Found::Number(number);
+                }
+                // It is another's: the page is not in this one, or was in that before.
+                Ok(Some(false)) | Err(Errno(libc::EEXIST | libc::ESRCH)) => {}
+                Ok(None) | Err(_) => is_certain = false,
             }
         }
-        found
+        if is_full && is_certain { Found::Full } else { Found::Nothing }
     }
 
     /// A process that has executed another program since, or was started for one, has an address space that

@@ -11,6 +11,13 @@ use crate::sys::{Errno, Fd, PAGE};
 use std::mem;
 use std::time::{Duration, Instant};
 
+/// What the kernel is asked of a descriptor: to fill where nothing is watched, from where nothing is. Of what
+/// is there nothing changes.
+const QUESTION: [u64; 5] = [NOWHERE, NOWHERE, PAGE as u64, 0, 0];
+// Some kernels look first whether both lie where programs may have memory (from `vm.mmap_min_addr` on, mostly
+// 64 KiB). If not they look no further, and all would seem of use.
+const _: () = assert!(QUESTION[0] >= 1 << 16 && QUESTION[1] >= 1 << 16);
+
 /// After this time it ends in any case.
 const LONGEST: i32 = 10_000;
 /// With so many descriptors at the soonest it looks which are of no use any more.
@@ -120,20 +127,24 @@ fn watch(socket: i32, rank: i32) -> ! {
             message.msg_iovlen = 1;
             message.msg_control = space.as_mut_ptr().cast();
             message.msg_controllen = size_of_val(&space) as _;
-            match libc::recvmsg(0, &mut message, 0) {
+            // It is left there, so that the descriptor is not lost if there is no room for it.
+            match libc::recvmsg(0, &mut message, libc::MSG_PEEK) {
                 1.. => {}
                 -1 if *libc::__errno_location() == libc::EINTR => continue,
                 _ => break,
             }
-            let header = libc::CMSG_FIRSTHDR(&message);
-            if header.is_null() {
-                continue;
+            let (header, before) = (libc::CMSG_FIRSTHDR(&message), held);
+            if !header.is_null() {
+                end = end.max(libc::CMSG_DATA(header).cast::<i32>().read_unaligned() + 1);
+                held += 1;
             }
-            end = end.max(libc::CMSG_DATA(header).cast::<i32>().read_unaligned() + 1);
-            held += 1;
-            if held >= many {
+            if header.is_null() || held >= many {
                 held = (2..end).filter(|&fd| is_of_use(fd)).count();
                 many = (2 * held).max(MANY);
+            }
+            // Once there is room, or none can be made.
+            if !header.is_null() || held >= before {
+                libc::recv(0, (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT);
             }
         }
         let mut ended = libc::pollfd { fd: 1, events: libc::POLLIN, revents: 0 };
@@ -144,9 +155,8 @@ fn watch(socket: i32, rank: i32) -> ! {
 
 /// Whether a descriptor is one, and its address space is there; closes it if that is not. Async-signal-safe.
 fn is_of_use(fd: i32) -> bool {
-    // To where nothing is watched, from where nothing can be read: of what is there nothing changes.
-    let mut arguments = [NOWHERE, PAGE as u64, PAGE as u64, 0, 0];
-    // SAFETY: the kernel reads and writes these words; nothing is placed anywhere, see above.
+    let mut arguments = QUESTION;
+    // SAFETY: the kernel reads and writes these words; nothing is placed anywhere.
     let failed = unsafe { libc::ioctl(fd, COPY, arguments.as_mut_ptr()) } != 0;
     match Errno::last().0 {
         libc::ESRCH if failed => {

@@ -305,9 +305,11 @@ impl Parts {
 
     /// It runs, with what it holds now.
     fn measure(&self) {
-        let resident = self.resident();
+        let resident = self.measured_now();
         let mut state = self.shared.lock();
-        state.measured(resident, self.target);
+        if let Some(resident) = resident {
+            state.measured(resident, self.target);
+        }
         state.urgent = false;
     }
 
@@ -350,7 +352,11 @@ impl Parts {
         if minded.is_err() {
             return Ok(false);
         }
-        let resident = self.resident();
+        let Some(resident) = self.measured_now() else {
+            // What was measured last holds, and what came since: who finds no room waits.
+            std::thread::sleep(patience.min(PAUSE / 50));
+            return Ok(true);
+        };
         let rests = self.rest_until.is_some_and(|until| Instant::now() < until);
         if rests || (resident <= self.target && !starved) {
             self.shared.lock().measured(resident, self.target);
@@ -423,28 +429,34 @@ impl Parts {
         self.shared.lock().moved
     }
 
-    /// Private memory of all of its processes. What several of them have since a fork counts once, as it was
-    /// when that was last looked at, which takes a look at every page and is done no more often than it is
-    /// cheap.
+    /// Private memory of all of its processes; if that cannot be looked at just now, what it was when it last
+    /// could, and what was brought back since.
     pub fn resident(&self) -> u64 {
+        self.measured_now().unwrap_or_else(|| self.shared.lock().resident)
+    }
+
+    /// The same; `None` if it cannot be looked at just now. What several of them have since a fork counts
+    /// once, as it was when that was last looked at, which takes a look at every page and is done no more
+    /// often than it is cheap.
+    fn measured_now(&self) -> Option<u64> {
         let processes = self.threads.processes();
-        let sum: u64 = processes.iter().copied().map(anonymous).sum();
+        let sum = processes.iter().copied().map(anonymous).sum::<Option<u64>>()?;
         if processes.len() < 2 || sum <= self.target {
-            return sum;
+            return Some(sum);
         }
         let mut shares = self.shares.get();
         let now = Instant::now();
         if shares.count != processes.len() || now >= shares.until {
-            let once: u64 = processes
+            let once = processes
                 .iter()
-                .map(|&pid| proc::share_of_anonymous(pid).unwrap_or_else(|| anonymous(pid)))
-                .sum();
+                .map(|&pid| proc::share_of_anonymous(pid).or_else(|| anonymous(pid)))
+                .sum::<Option<u64>>()?;
             let fraction = (once as f64 / sum as f64).min(1.0);
             let pause = (now.elapsed() * 20).max(Duration::from_millis(20));
             shares = Shares { count: processes.len(), fraction, until: now + pause };
             self.shares.set(shares);
         }
-        (sum as f64 * shares.fraction) as u64
+        Some((sum as f64 * shares.fraction) as u64)
     }
 
     /// Kills all processes of the rank.
@@ -488,10 +500,14 @@ impl Drop for Parts {
     }
 }
 
-/// Anonymous memory of a process in RAM, bytes; 0 if it has ended.
-fn anonymous(pid: i32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+/// Anonymous memory of a process in RAM, bytes; 0 if it has ended, `None` if this process has no descriptors
+/// or memory just now.
+fn anonymous(pid: i32) -> Option<u64> {
+    let text = match std::fs::read_to_string(format!("/proc/{pid}/statm")) {
+        Err(e) if Errno::from(&e).is_passing() => return None,
+        text => text.unwrap_or_default(),
+    };
     let mut words = text.split_whitespace().skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
     let (resident, of_files) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
-    resident.saturating_sub(of_files) * PAGE as u64
+    Some(resident.saturating_sub(of_files) * PAGE as u64)
 }

@@ -47,7 +47,9 @@ pub(super) struct Served {
     pub table: Table,
     /// The ranges that are registered.
     pub armed: Ranges,
-    /// Those of them whose content no child has.
+    /// Those that the kernel refused, as something else watches them.
+    pub refused: Ranges,
+    /// Those of the registered ones whose content no child has.
     pub wiped: Ranges,
     /// Where it is not known what a missing page holds, nor ever will be: nobody goes on with one.
     pub doubtful: Ranges,
@@ -75,6 +77,7 @@ impl Served {
             uffd: Arc::new(uffd),
             table: Table::default(),
             armed: Ranges::default(),
+            refused: Ranges::default(),
             wiped: Ranges::default(),
             doubtful: Ranges::default(),
             is_unborn: false,

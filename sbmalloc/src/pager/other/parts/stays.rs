@@ -6,7 +6,7 @@
 //! plans with the rank's memory is told how much stays.
 
 use super::Parts;
-use super::ranges::Ranges;
+use super::state::Served;
 use crate::pager::other::error::OtherError;
 use crate::pager::other::proc::Vma;
 use std::ops::Range;
@@ -31,8 +31,8 @@ pub(super) struct Stays {
 pub(super) struct Own {
     /// Bytes that cannot leave in any case.
     fixed: u64,
-    /// Mappings that leave if they are served, and bytes of each.
-    others: Vec<(Range<u64>, u64)>,
+    /// Mappings that leave if they are served, bytes of each, and whether they can be.
+    others: Vec<(Range<u64>, u64, bool)>,
 }
 
 impl Own {
@@ -40,14 +40,18 @@ impl Own {
         if vma.cannot_leave() {
             self.fixed += vma.anonymous;
         } else if vma.is_private() && vma.anonymous > 0 {
-            self.others.push((vma.from..vma.to, vma.anonymous));
+            self.others.push((vma.from..vma.to, vma.anonymous, vma.can_leave()));
         }
     }
 
-    /// Bytes that stay, where these ranges are served. A mapping is as a whole, or not at all.
-    pub fn stays(&self, armed: &Ranges) -> u64 {
-        let others = self.others.iter().filter(|(range, _)| armed.within(range).is_empty());
-        self.fixed + others.map(|(_, bytes)| bytes).sum::<u64>()
+    /// Bytes that stay. A mapping is served as a whole, or not at all. One that is not may be new since the
+    /// last listing: then the next one has it served, unless that cannot be.
+    pub fn stays(&self, served: &Served) -> u64 {
+        let others = self.others.iter().filter(|(range, _, can_be)| {
+            let is_refused = || !served.refused.within(range).is_empty();
+            served.armed.within(range).is_empty() && (!can_be || is_refused())
+        });
+        self.fixed + others.map(|(_, bytes, _)| bytes).sum::<u64>()
     }
 }
 
@@ -103,7 +107,7 @@ impl Parts {
             }
             // A process that has ended holds nothing. The other thread has to wait only for this.
             if let Some(served) = &self.shared.lock().served[*number] {
-                found.add(own.stays(&served.armed));
+                found.add(own.stays(served));
             }
         }
         self.staying = found.seen(Some(begun));

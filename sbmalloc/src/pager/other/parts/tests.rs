@@ -1,10 +1,14 @@
 //! What needs a look inside; see `other::tests`.
 
+use super::evict::Found;
+use super::uffd::Interference;
 use super::*;
+use crate::pager::other::check;
 use crate::pager::other::tests::{BEFORE_COPY, PATIENCE, Program, fill, holds, list, map, traced, wait};
 use crate::pager::other::writer;
 use crate::pager::other::{hold, stop};
 use crate::sys::{self, Fd};
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
@@ -23,6 +27,8 @@ fn program() {
         Ok("forks") => forks(),
         Ok("two") => two(),
         Ok("keeper") => keeper(),
+        Ok("family") => family(),
+        Ok("scarce") => scarce(),
         Ok(name) => panic!("no program {name}"),
         Err(_) => return,
     }
@@ -228,6 +234,22 @@ fn a_descriptor_is_had_of_whoever_made_it() {
     program.hear("right");
 }
 
+/// Does something while this process finds no descriptor free.
+fn without_descriptors<T>(f: impl FnOnce() -> T) -> T {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills in two numbers.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);
+    let set = |rlim_cur| {
+        let limit = libc::rlimit { rlim_cur, ..limit };
+        // SAFETY: reads two numbers.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    };
+    set(0);
+    let done = f();
+    set(limit.rlim_cur);
+    done
+}
+
 /// Keeps a program in parts of which the thread has ended through which its memory is looked at, and finds no
 /// descriptor free for another; in a process by itself, as that is so of all of one.
 fn keeper() {
@@ -237,17 +259,7 @@ fn keeper() {
     traced(|| {
         let Some(mut parts) = parts_of(pid) else { return };
         parts.spaces[0].1.via = i32::MAX;
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: the kernel fills in two numbers.
-        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);
-        let set = |rlim_cur| {
-            let limit = libc::rlimit { rlim_cur, ..limit };
-            // SAFETY: reads two numbers.
-            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
-        };
-        set(0);
-        parts.choose_callers();
-        set(limit.rlim_cur);
+        without_descriptors(|| parts.choose_callers());
         assert_eq!(parts.spaces[0].1.caller, 0, "nothing is done by what is no more");
         parts.choose_callers();
         let space = &parts.spaces[0].1;
@@ -259,4 +271,158 @@ fn keeper() {
 fn without_a_descriptor_an_address_space_is_left_alone() {
     // It says itself if it may not.
     start("keeper").hear("right");
+}
+
+/// Looks at itself, for a moment without a descriptor; in a process by itself.
+fn scarce() {
+    let own = std::process::id() as i32;
+    let mut actors = actors::Actors::new(own);
+    assert_eq!(without_descriptors(|| actors.callers()), [], "nobody is seen");
+    let begun = Instant::now();
+    while actors.callers().is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "of the first thread, which waits, nothing is seen any more");
+    }
+    let refusal = without_descriptors(|| check::written_by_others(&[own]));
+    assert!(matches!(refusal, Some(Refusal::Busy { .. })), "{refusal:?}");
+    assert_eq!(check::written_by_others(&[own]), None);
+}
+
+#[test]
+fn what_could_not_be_looked_at_for_a_moment_is_not_taken_for_nothing() {
+    start("scarce").hear("right");
+}
+
+/// Whether a process has a descriptor of that name before long.
+fn gets(pid: i32, name: &str) -> bool {
+    let begun = Instant::now();
+    let is_it = |entry: std::fs::DirEntry| {
+        std::fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == name)
+    };
+    while begun.elapsed() < Duration::from_secs(5) {
+        let mut all = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors").flatten();
+        if all.any(is_it) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+/// It has less room for descriptors than there must be before it looks of its own accord which are of no use.
+#[test]
+fn a_guard_without_room_lets_go_of_what_is_no_more() {
+    let mut program = start("forks");
+    program.hear("ready");
+    let pid = program.pid();
+    let kept = traced(|| {
+        let parts = parts_of(pid)?;
+        let uffd = parts.shared.lock().served[0].as_ref().map(|served| Arc::clone(&served.uffd));
+        // The program is killed when they go.
+        Some((Arc::clone(&parts.shared), uffd.expect("it is served")))
+    });
+    let Some((shared, uffd)) = kept else { return };
+    let begun = Instant::now();
+    while uffd.is_alive() {
+        assert!(begun.elapsed() < PATIENCE, "it lives");
+    }
+    let state = shared.lock();
+    let limit = libc::rlimit { rlim_cur: 16, rlim_max: 16 };
+    // SAFETY: reads two numbers; a child of ours.
+    let set = unsafe { libc::prlimit(state.guard.pid(), libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
+    assert_eq!(set, 0);
+    for _ in 0..20 {
+        state.guard.hold(&uffd.0).expect("sent");
+    }
+    // What is none at all is kept.
+    let (reader, _writer) = std::io::pipe().expect("a pipe");
+    let reader = Fd(OwnedFd::from(reader).into_raw_fd());
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", reader.0)).expect("its name");
+    for _ in 0..2 {
+        state.guard.hold(&reader).expect("sent");
+    }
+    assert!(gets(state.guard.pid(), name.to_str().expect("text")), "it is not guarded");
+}
+
+/// Has a child, which stays as it is.
+fn family() {
+    map(16 * MIB);
+    println!("ready");
+    wait();
+    // SAFETY: the child waits for a signal.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::pause();
+            libc::_exit(1);
+        }
+        println!("made");
+        wait();
+        libc::kill(child, libc::SIGKILL);
+        assert_eq!(libc::waitpid(child, std::ptr::null_mut(), 0), child);
+    }
+}
+
+/// Only of a process that has pages wherever it can is that said.
+#[test]
+fn who_could_not_be_tried_for_a_moment_is_not_full() {
+    let mut program = start("family");
+    program.hear("ready");
+    let pid = program.pid();
+    let (tell, told) = mpsc::channel();
+    let tracer = std::thread::spawn(move || {
+        let Some(mut parts) = parts_of(pid) else { return };
+        parts.shrink(4 * MIB as u64, &mut |_| {}).expect("shrunk");
+        parts.resume();
+        tell.send(()).expect("heard");
+        let (begun, moment) = (Instant::now(), Duration::from_millis(1));
+        while parts.threads.processes().len() < 2 || parts.stop().is_err() {
+            assert!(parts.mind(moment).expect("minded") && begun.elapsed() < PATIENCE, "it has no child");
+        }
+        assert!(parts.shared.lock().settle_all());
+        let child = parts.threads.processes().into_iter().find(|&other| other != pid).expect("a child");
+        let space = Space::open(child, parts.threads.parked(child).expect("it stands")).expect("seen");
+        // A copy of which no page can be tried.
+        let (silent, _kept) = std::io::pipe().expect("a pipe");
+        let mut full = Served::new(Uffd(Fd(OwnedFd::from(silent).into_raw_fd())), 0);
+        full.pid = None;
+        let full = parts.shared.lock().add(full);
+        let (mut numbers, mut unknown) = (0, 0);
+        for seed in 1..40_u64 {
+            let mut state = parts.shared.lock();
+            let found = state.served.iter_mut().flatten().filter(|served| served.pid == Some(child));
+            found.for_each(|served| served.pid = None);
+            state.interference = Interference::new(&[libc::EAGAIN], seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            drop(state);
+            match parts.number_of(child, &space) {
+                Found::Number(_) => numbers += 1,
+                Found::Nothing => unknown += 1,
+                Found::Full => panic!("it is taken for a full one, seed {seed}"),
+            }
+        }
+        assert!(numbers > 0 && unknown > 0, "{numbers} {unknown}");
+        let set = |of: Option<i32>, to: Option<i32>| {
+            let mut state = parts.shared.lock();
+            let found = state.served.iter_mut().enumerate().filter(|(number, _)| *number != full);
+            found.filter_map(|(_, served)| served.as_mut()).filter(|s| s.pid == of).for_each(|s| s.pid = to);
+        };
+        // As if its own were another's.
+        parts.shared.lock().interference = Interference::default();
+        set(Some(child), Some(-1));
+        set(None, Some(-1));
+        assert!(matches!(parts.number_of(child, &space), Found::Full));
+        set(Some(-1), None);
+        parts.shared.lock().served[full] = None;
+        parts.resume();
+        tell.send(()).expect("heard");
+        while parts.mind(moment).expect("minded") {}
+    });
+    if told.recv().is_ok() {
+        program.tell();
+        program.hear("made");
+        if told.recv().is_ok() {
+            program.tell();
+            program.hear("right");
+        }
+    }
+    tracer.join().expect("no panic");
 }
