@@ -57,7 +57,7 @@ fn what_cannot_be_started_is_named() {
 fn a_new_file_is_made_where_one_is_left() {
     use std::io::{Read, Seek};
     let path = std::env::temp_dir().join(format!("bdrun-left-{}", std::process::id()));
-    let mut left = std::fs::File::options().read(true).write(true).create(true).open(&path).unwrap();
+    let mut left = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     std::io::Write::write_all(&mut left, b"of the earlier").unwrap();
     let rig = rig(Config::default());
     let mut spec = shell(0, "echo new");
