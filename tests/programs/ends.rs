@@ -91,27 +91,33 @@ fn who_waits_for_a_next_try_when_no_other_is_begun_has_failed() {
     assert!(text.contains("2 failed") && !text.contains("never began"), "{text}");
 }
 
-/// A job log may be a pipe that nobody reads: whoever asks for the end is heard.
+/// A job log may be a pipe that nobody reads: whoever asks for the end is heard, whether or not the job has
+/// failed.
 #[test]
 fn a_log_that_nobody_reads_does_not_keep_a_job_from_its_end() {
-    let dir = Directory::new("unread-log");
-    let log = dir.path().join("log");
-    nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    // Whoever has it open, and does not read.
-    let _reader = File::options().read(true).write(true).open(&log).unwrap();
-    let log = log.display().to_string();
-    let list: String = (0..2000).map(|n| format!("{n}\n")).collect();
-    let path = dir.path().join("list");
-    fs::write(&path, list).unwrap();
-    let list = path.display().to_string();
-    let ran = dir.path().join("ran").display().to_string();
-    let options = ["--parts", &list, "--joblog", &log, "--", "sh", "-c", "printf x >> $0", &ran];
-    let job = bdrun_args(options).start();
-    let all_ran = || fs::metadata(&ran).is_ok_and(|ran| ran.len() == 2000) && job.ranks().is_empty();
-    assert!(poll(LIMIT, || all_ran().then_some(())).is_some(), "{}", job.situation());
-    job.signal(libc::SIGTERM);
-    let outcome = job.wait();
-    assert_eq!(outcome.code, Some(143), "{outcome:?}");
+    for (name, last, code) in [("unread-log", "true", 143), ("unread-log-of-failed", "exit 7", 7)] {
+        let dir = Directory::new(name);
+        let log = dir.path().join("log");
+        nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        // Whoever has it open, and does not read.
+        let _reader = File::options().read(true).write(true).open(&log).unwrap();
+        let log = log.display().to_string();
+        let list: String = (0..2000).map(|n| format!("{n}\n")).collect();
+        let path = dir.path().join("list");
+        fs::write(&path, list).unwrap();
+        let list = path.display().to_string();
+        let ran = dir.path().join("ran").display().to_string();
+        let script = format!("printf x >> $0; [ $1 != 1999 ] || {last}");
+        let options = ["--parts", &list, "--joblog", &log, "--", "sh", "-c", &script, &ran, "{}"];
+        let job = bdrun_args(options).start();
+        let all_ran = || fs::metadata(&ran).is_ok_and(|ran| ran.len() == 2000) && job.ranks().is_empty();
+        assert!(poll(LIMIT, || all_ran().then_some(())).is_some(), "{}", job.situation());
+        // Nobody is left to be killed.
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        job.signal(libc::SIGTERM);
+        let outcome = job.wait();
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+    }
 }
 
 /// Who asked for nothing but the first result has it only once that is in the journal, and has its name.

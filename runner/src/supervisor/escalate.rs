@@ -65,23 +65,25 @@ impl Escalation {
     /// the second kills at once; SIGUSR1 and SIGUSR2 are passed on; SIGTSTP pauses.
     pub fn handle(&mut self, now: Duration, event: Event) -> Option<Effect> {
         let due = matches!(self.state, State::Asked { deadline, .. } if now >= deadline);
+        if let Event::Signal(signal) = event
+            && ![libc::SIGUSR1, libc::SIGUSR2, libc::SIGTSTP].contains(&signal)
+        {
+            self.cause.get_or_insert(signal);
+        }
         match event {
             Event::Signal(signal @ (libc::SIGUSR1 | libc::SIGUSR2)) => Some(Effect::SignalAll(signal)),
             Event::Signal(libc::SIGTSTP) => (self.state == State::Running).then_some(Effect::Pause),
             _ if self.state == State::Killed => None,
             _ if due => self.kill(),
-            Event::Signal(signal) => {
-                self.cause.get_or_insert(signal);
-                match self.state {
-                    State::Asked { since, .. } if now.saturating_sub(since) >= ECHO => self.kill(),
-                    // An echo of the signal, or one that coincides with a failure.
-                    State::Asked { .. } | State::Killed => None,
-                    State::Running => {
-                        let signal = if signal == libc::SIGHUP { libc::SIGTERM } else { signal };
-                        self.ask(now, self.grace, signal)
-                    }
+            Event::Signal(signal) => match self.state {
+                State::Asked { since, .. } if now.saturating_sub(since) >= ECHO => self.kill(),
+                // An echo of the signal, or one that coincides with a failure.
+                State::Asked { .. } | State::Killed => None,
+                State::Running => {
+                    let signal = if signal == libc::SIGHUP { libc::SIGTERM } else { signal };
+                    self.ask(now, self.grace, signal)
                 }
-            }
+            },
             // Ranks that end because they were asked to are no further failure: no haste.
             Event::Fail if self.state != State::Running => None,
             Event::Fail => self.ask(now, self.failure_grace, libc::SIGTERM),
@@ -186,6 +188,11 @@ mod tests {
         machine.handle(ms(0), Event::Fail);
         assert_eq!(machine.handle(ms(50), Event::Signal(2)), None);
         assert_eq!(machine.handle(ms(200), Event::Signal(2)), Some(Effect::KillAll));
+        // Also if they are to be killed by then: whoever waits for more is told.
+        let mut machine = self::machine();
+        machine.handle(ms(0), Event::Fail);
+        assert_eq!(machine.handle(ms(600), Event::Signal(2)), Some(Effect::KillAll));
+        assert_eq!(machine.cause(), Some(2));
     }
 
     #[test]
