@@ -106,14 +106,14 @@ impl Job<'_> {
                 }
                 self.escalate(EscalationEvent::Signal(signal));
             }
-            Happening::OutputFailed { error, .. } => self.end_for_output(output_failed(&error)),
+            Happening::OutputFailed { error, .. } => self.end_though_well(output_failed(&error)),
             // Before anybody asked for it.
             Happening::Forwarded => {
                 self.end(Ending::Internal("the threads that forward output have ended".into()))
             }
             Happening::HoldFailed(error) => {
                 let failed = self.hold_failed(&error);
-                self.end_for_output(failed);
+                self.end_though_well(failed);
             }
             Happening::KeeperLost => {
                 self.end(Ending::Internal("the keeper of the job's processes was killed".into()));
@@ -121,8 +121,9 @@ impl Job<'_> {
         }
     }
 
-    /// Output is lost: also a job that has ended well, and only waits for its ranks to end, has not.
-    fn end_for_output(&mut self, failed: Ending) {
+    /// Output is lost, or what was to be written down: also a job that has ended well, and only waits for its
+    /// ranks to end, has not.
+    pub(super) fn end_though_well(&mut self, failed: Ending) {
         self.end_otherwise(failed);
         self.escalate(EscalationEvent::Fail);
     }

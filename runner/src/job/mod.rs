@@ -630,9 +630,7 @@ impl<'a> Job<'a> {
                 // It writes no more.
                 self.journal.close();
                 if let Err(error) = written {
-                    // Also a job that has ended well, and only waits for its ranks to end, has not.
-                    self.end_otherwise(Ending::Setup(error));
-                    self.escalate(EscalationEvent::Fail);
+                    self.end_though_well(Ending::Setup(error));
                 }
             }
             Message::Nodes(told) => self.told(told),

@@ -236,9 +236,7 @@ impl Job<'_> {
             env.push(("LD_PRELOAD".into(), super::preload::in_front_of(library, before.as_deref())));
         }
         let is_one = is_one_file(given.stdout.as_deref(), given.stderr.as_deref());
-        let stdout = given.stdout.map(|path| self.written_to(rank, path));
-        let is_aside = stdout.as_ref().is_some_and(|(_, is_aside)| *is_aside);
-        let stdout = stdout.map(|(path, _)| path);
+        let (stdout, is_aside) = given.stdout.map(|path| self.written_to(rank, path)).unzip();
         Ok(SpawnSpec {
             rank,
             program,
@@ -254,7 +252,7 @@ impl Job<'_> {
                 None => Stdin::Null,
             },
             stderr: if is_one { stdout.clone() } else { given.stderr },
-            stdout_is_new: self.setup.deals && is_aside,
+            stdout_is_new: self.setup.deals && is_aside == Some(true),
             stdout,
             directory: given.directory,
         })
