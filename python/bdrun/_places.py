@@ -57,9 +57,13 @@ class Places:
     """The files, and what is where in them."""
 
     def __init__(self, folder):
-        self.folder = folder or os.environ.get("BDRUN_SCRATCH", "").split(":")[0] or _disk()
-        self.scratch, self._direct = _scratch_file(self.folder)
+        self.folder = folder or scratch_folder()
         self.memory = os.memfd_create("bdrun-results", os.MFD_CLOEXEC)
+        try:
+            self.scratch, self._direct = _scratch_file(self.folder)
+        except OSError:
+            os.close(self.memory)
+            raise
         self._end, self._extents, self._size = 0, _Extents(), 0
 
     def take_memory(self, value):
@@ -117,8 +121,11 @@ class Places:
             os.close(file)
 
 
-def _disk():
-    """Where scratch is: not in memory."""
+def scratch_folder():
+    """Where scratch is if it is not said: not in memory, if there is a choice."""
+    named = os.environ.get("BDRUN_SCRATCH", "").split(":")[0]
+    if named:
+        return named
     folders = [os.environ.get("TMPDIR") or "/var/tmp", "/var/tmp"]
     folders = [folder for folder in folders if os.path.isdir(folder)] or [tempfile.gettempdir()]
     return next((folder for folder in folders if not is_memory(folder)), folders[0])
@@ -132,6 +139,10 @@ def _scratch_file(folder):
         file, path = tempfile.mkstemp(prefix=".bdrun-graph-", dir=folder)
         os.unlink(path)
     try:
-        return file, os.open(f"/proc/self/fd/{file}", os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+        try:
+            return file, os.open(f"/proc/self/fd/{file}", os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+        except OSError:
+            return file, os.dup(file)
     except OSError:
-        return file, os.dup(file)
+        os.close(file)
+        raise

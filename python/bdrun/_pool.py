@@ -172,7 +172,7 @@ def serve(control):
         control.sendall(struct.pack("<i", child))
 
 
-def _leave():
+def _leave(code=0):
     """Ends this worker as Python ends, with what its tasks have asked for (`atexit`) and with what they wrote to files that are open."""
     import atexit
     import gc
@@ -192,7 +192,24 @@ def _leave():
                     one.flush()
                 except Exception:  # it is closed, or only read
                     pass
-    os._exit(0)
+    os._exit(code)
+
+
+def _end_child():
+    """A child that a task has forked comes back from the task: it ends as a program in Python does there, and says nothing to
+    whom its worker speaks with."""
+    error = sys.exc_info()[1]
+    code = 0
+    if isinstance(error, SystemExit):
+        if isinstance(error.code, int):
+            code = error.code & 0xFF
+        elif error.code is not None:
+            print(error.code, file=sys.stderr)
+            code = 1
+    elif error is not None:
+        traceback.print_exc()
+        code = 1
+    _leave(code)
 
 
 def _forget_exits():
@@ -321,7 +338,7 @@ class Worker:
         maps = []
         self._memory.begin()
         _, shared, before = self._memory.look()
-        values = task = inputs = None
+        values = task = inputs = result = None
         try:
             # What cannot be read here is an error of the task, too.
             task, inputs = pickle.loads(message)
@@ -333,13 +350,18 @@ class Worker:
                     values[name] = self._values.unpack(memoryview(part), pieces)
                 else:
                     values[name] = self._values.unpack(memoryview(bytearray(where)), pieces)
-            packed = self._values.Packed(task(values))
+            try:
+                result = task(values)
+            finally:
+                if os.getpid() != self._pid:
+                    _end_child()
+            packed = self._values.Packed(result)
         except BaseException as error:
             text = traceback.format_exc()
             flush()
             return self._send(("failed", self._error(error), text))
         finally:
-            values = task = inputs = message = None
+            values = task = inputs = message = result = None
         flush()
         most, files, now = self._memory.look()
         # What it took at most, without what was mapped before, and what it mapped of its inputs.

@@ -9,6 +9,7 @@ import os
 import pickle
 import threading
 import time
+import weakref
 
 ALIGNED = 64
 
@@ -93,7 +94,8 @@ def lock(token):
 
 
 def _mapped(array):
-    """A mapped file is mapped again, and so is a part of one in one piece; others, and what is changed in memory only, are arrays."""
+    """A mapped file is mapped again, and so is a part of one in one piece; others, what is changed in memory only, and a
+    file that has not its name any more, are arrays."""
     import mmap
 
     import numpy as np
@@ -105,17 +107,65 @@ def _mapped(array):
     is_file = isinstance(whole, mmap.mmap) and array.filename is not None and array.mode in ("r", "r+", "w+")
     if not is_file or order is None or array.size == 0 or array.dtype.hasobject:
         return np.asarray(array).__reduce_ex__(5)
+    path, begins = os.path.abspath(array.filename), np.frombuffer(whole, "u1").__array_interface__["data"][0]
+    file = _file_of(whole, begins, path)
+    if file is None:
+        return np.asarray(array).__reduce_ex__(5)
     # `offset` is that of the array of which this is a part, and the map begins at a page.
     begin = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
-    at = array.__array_interface__["data"][0] - np.frombuffer(whole, "u1").__array_interface__["data"][0]
+    at = array.__array_interface__["data"][0] - begins
     mode = "r" if array.mode == "r" else "r+"
-    return _map, (os.path.abspath(array.filename), array.dtype, mode, begin + at, array.shape, order)
+    return _map, (path, file, array.dtype, mode, begin + at, array.shape, order)
 
 
-def _map(path, dtype, mode, offset, shape, order):
+# Of maps that were sent: which file each is of.
+_files = weakref.WeakKeyDictionary()
+
+
+def _file_of(whole, begins, path):
+    """Device and number of the file that is mapped, if it is still the one of that name; else None."""
+    import mmap
+
     import numpy as np
 
-    return np.memmap(path, dtype, mode, offset, shape, order)
+    try:
+        with open(path, "rb") as file:
+            found = os.fstat(file.fileno())
+            found = (found.st_dev, found.st_ino)
+            if whole not in _files:
+                # Of some file systems the list of maps has other devices than `stat` has: it is compared with itself.
+                with mmap.mmap(file.fileno(), 1, access=mmap.ACCESS_READ) as now:
+                    first = np.frombuffer(now, "u1")
+                    is_it = _listed(begins) == _listed(first.__array_interface__["data"][0])
+                    del first
+                if not is_it:
+                    return None
+                # As long as it is mapped no other file has its number.
+                _files[whole] = found
+    except (OSError, ValueError):
+        return None
+    return found if _files[whole] == found else None
+
+
+def _listed(address):
+    """Device and number of the file that is mapped at an address, as the kernel lists them."""
+    with open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            fields = line.split(None, 5)
+            begin, end = (int(one, 16) for one in fields[0].split(b"-"))
+            if begin <= address < end:
+                return fields[3:5]
+    raise ValueError(f"nothing is mapped at {address:#x}")
+
+
+def _map(path, file, dtype, mode, offset, shape, order):
+    import numpy as np
+
+    with open(path, "rb" if mode == "r" else "r+b") as opened:
+        found = os.fstat(opened.fileno())
+        if (found.st_dev, found.st_ino) != file:
+            raise OSError(errno.ESTALE, "the file was replaced by another while its contents were needed", path)
+        return np.memmap(opened, dtype, mode, offset, shape, order)
 
 
 _pickler = None

@@ -423,9 +423,10 @@ def compute(*arrays, memory=None, threads=None, scratch=None, statistics=None):
 
 def _compute(arrays, to, memory, threads, scratch, statistics):
     from bdrun._memory import available_memory, parse_bytes
+    from bdrun._places import scratch_folder
 
     memory = available_memory() if memory is None else parse_bytes(memory)
-    scratch = scratch or os.environ.get("BDRUN_SCRATCH", "").split(":")[0] or os.environ.get("TMPDIR") or "/var/tmp"
+    scratch = scratch or scratch_folder()
     threads = operator.index(threads or len(os.sched_getaffinity(0)))
     # What is no text and no number is said before anything is begun.
     how = json.dumps({"memory": memory, "threads": threads, "scratch": os.fspath(scratch), "to": to}).encode()

@@ -199,21 +199,26 @@ class _Run:
         return nested_get(keys, found)
 
     def _run(self):
-        self._server = self._execution = self._control = None
         self._workers, self._packed = [], {}
-        self._places = Places(self._scratch_folder)
-        self._locks = _locks_file()
-        self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._io = ThreadPoolExecutor(2, thread_name_prefix="bdrun-scratch")
-        self._selector = selectors.DefaultSelector()
-        try:
+        # Nothing is left, however it ends: the last that was pushed is done first, and each whatever the others do.
+        with contextlib.ExitStack() as self._at_end:
             self._start()
             return self._loop()
-        finally:
-            self._end()
 
     def _start(self):
+        end = self._at_end.callback
+        self._places = Places(self._scratch_folder)
+        end(self._places.close)
+        self._locks = _locks_file()
+        self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        for file in (self._wake, self._woken):
+            end(os.close, file)
+        self._selector = selectors.DefaultSelector()
+        end(self._selector.close)
+        self._io = ThreadPoolExecutor(2, thread_name_prefix="bdrun-scratch")
+        end(self._io.shutdown, cancel_futures=True)
         ours, theirs = socket.socketpair()
+        end(ours.close)
         fds = [theirs.fileno(), self._places.memory, self._places.scratch, self._locks]
         environment = dict(os.environ)
         # Each worker is one thread; a user's own choice stays.
@@ -224,8 +229,12 @@ class _Run:
         path = [entry for entry in sys.path if isinstance(entry, str)]
         # Its path is this one's from the beginning: what lies in the current directory is not taken for Python's own.
         begin = f"import sys; sys.path[:] = {path!r}; import socket; from bdrun import _pool; _pool.serve(socket.socket(fileno={theirs.fileno()}))"
-        self._server = subprocess.Popen([sys.executable, "-c", begin], pass_fds=fds, env=environment, stdin=subprocess.DEVNULL)
-        theirs.close()
+        with theirs:
+            self._server = subprocess.Popen([sys.executable, "-c", begin], pass_fds=fds, env=environment, stdin=subprocess.DEVNULL)
+        end(self._server.wait)
+        end(self._server.kill)
+        end(self._close_ends)
+        end(self._end_workers)
         self._control = ours
         # What is large and loaded here tasks will need: loaded once, before workers are forked.
         modules = ["cloudpickle", "dask", "bdrun._values"]
@@ -252,7 +261,7 @@ class _Run:
             worker.base = worker.before = message[1]
         self._shared = proportional(self._server.pid)
         for worker in self._workers:
-            worker.share = proportional(worker.pid)
+            self._look_at_new(worker)
         self._own = private(os.getpid())
         self._others = 0
         budget = self._budget()
@@ -265,6 +274,7 @@ class _Run:
         tasks = self._tasks
         kept = [number in self._kept for number in range(len(tasks.keys))]
         self._execution = Execution(tasks.inputs, tasks.groups, kept, budget, self._count)
+        end(self._execution.close)
         if self._draw is not None:
             if len(tasks.keys) > MOST_DRAWN:
                 raise ValueError(f"draw: {len(tasks.keys)} tasks cannot be told apart in a picture, which has {MOST_DRAWN} at most")
@@ -275,6 +285,13 @@ class _Run:
     def _fixed(self):
         """What Python and its modules take, in workers and in the process that they were forked from."""
         return self._shared + sum(worker.share for worker in self._workers)
+
+    def _look_at_new(self, worker):
+        """What it takes before its first task."""
+        try:
+            worker.share = proportional(worker.pid)
+        except (OSError, ValueError, KeyError):
+            pass  # it has just died, which is heard
 
     def _look_at_share(self, worker):
         """What a worker has written to (a count of references is enough) it does not share any more. It is looked at after its
@@ -295,12 +312,12 @@ class _Run:
 
     def _add_worker(self):
         ours, theirs = socket.socketpair()
-        try:
-            socket.send_fds(self._control, [b"w"], [theirs.fileno()])
-            answer = self._control.recv(4)
-        except (BrokenPipeError, ConnectionResetError):
-            answer = b""
-        theirs.close()
+        with theirs:
+            try:
+                socket.send_fds(self._control, [b"w"], [theirs.fileno()])
+                answer = self._control.recv(4)
+            except (BrokenPipeError, ConnectionResetError):
+                answer = b""
         if len(answer) < 4:
             ours.close()
             raise WorkerDied(NO_SERVER)
@@ -499,7 +516,7 @@ class _Run:
         if message is None:
             raise WorkerDied("a worker ended before its first task; what it wrote is on standard error")
         new.base = new.before = message[1]
-        new.share = proportional(new.pid)
+        self._look_at_new(new)
         if task is not None:
             # Of its result nothing is kept.
             value = self._values.pop(task, None)
@@ -621,26 +638,6 @@ class _Run:
         self._forget(task)
         return _values.unpack(memory, value.pieces)
 
-    def _end(self):
-        """Nothing is left, however it ends: the last that was pushed is done first, and each whatever the others do."""
-        with contextlib.ExitStack() as all_of_it:
-            for file in (self._wake, self._woken):
-                all_of_it.callback(os.close, file)
-            all_of_it.callback(self._places.close)
-            all_of_it.callback(self._selector.close)
-            if self._execution is not None:
-                all_of_it.callback(self._execution.close)
-            all_of_it.callback(self._io.shutdown, cancel_futures=True)
-            if self._control is not None:
-                all_of_it.callback(self._control.close)
-            if self._server is not None:
-                all_of_it.callback(self._server.wait)
-                all_of_it.callback(self._server.kill)
-            for worker in self._workers:
-                if worker.ended is not None:
-                    all_of_it.callback(os.close, worker.ended)
-            all_of_it.callback(self._end_workers)
-
     def _end_workers(self):
         """Those that do nothing end as Python does, if that does not take long; of the others nothing is wanted any more."""
         until = time.monotonic() + LEAVE
@@ -652,6 +649,11 @@ class _Run:
             if not worker.has_ended(max(until - time.monotonic(), 0)):
                 worker.kill()
                 worker.has_ended(LEAVE)
+
+    def _close_ends(self):
+        for worker in self._workers:
+            if worker.ended is not None:
+                os.close(worker.ended)
 
 
 def _config_of_tasks():

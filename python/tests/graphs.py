@@ -1,9 +1,11 @@
 """What `bdrun.get` does with Dask's graphs; `python.rs` runs each function whose name is given."""
 
 import errno
+import json
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -166,8 +168,130 @@ def mapped():
         from bdrun import _values
 
         assert len(_values.dumps(array)) < 2000 and len(_values.dumps(array[5:])) < 2000
+        # As `os.replace` leaves it: the map is of what has no name any more.
+        (whole + 1).tofile(f"{path}-new")
+        os.replace(f"{path}-new", path)
+        for one in (array, array[5:]):
+            for value in (da.from_array(one, chunks=500_000).sum(), dask.delayed(np.sum)(one)):
+                assert get(value, "2G")[0] == np.asarray(one).sum(), "of another file"
+        now = np.memmap(path, "f8", "r", 0, whole.shape)
+        assert get((da.from_array(now, chunks=500_000) - da.from_array(array, chunks=500_000)).sum(), "2G")[0] == whole.size
     finally:
         os.unlink(path)
+    assert get(dask.delayed(np.sum)(now), "2G")[0] == np.asarray(now).sum()
+
+
+def replaced():
+    """A file that is replaced while its contents are needed is not taken for what was mapped."""
+    path = os.path.join(SCRATCH, f"bdrun-replaced-{os.getpid()}")
+    try:
+        np.zeros(1 << 16).tofile(path)
+        array = np.memmap(path, "f8", "r")
+
+        def replace(one):
+            np.ones(1 << 16).tofile(f"{path}-new")
+            os.replace(f"{path}-new", path)
+            return one
+
+        # Its path is sent before it is another's.
+        from bdrun import _values
+
+        sent = _values.dumps(array)
+        replace(0)
+        for what in (lambda: pickle.loads(sent), lambda: get(dask.delayed(lambda data: pickle.loads(data).sum())(sent), "2G")):
+            try:
+                what()
+                raise AssertionError("of another file")
+            except OSError as error:
+                assert error.errno == errno.ESTALE and error.filename == path, error
+    finally:
+        os.unlink(path)
+
+
+def come_back():
+    """A child that comes back from its worker's task ends there, as Python ends, and says nothing to whom its worker speaks with."""
+
+    def fork(how, folder):
+        child = os.fork()
+        if child == 0:
+            import atexit
+
+            atexit.register(lambda: open(f"{folder}/{how}", "w").close())
+            if how == "raise":
+                raise ValueError("of the child")
+            if how != "return":
+                sys.exit(None if how == "None" else how)
+            return 8
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return status, os.path.exists(f"{folder}/{how}")
+
+    with tempfile.TemporaryDirectory() as folder:
+        ways = {"return": 0, "raise": 1, "None": 0, 3: 3, 0: 0, "a reason": 1}
+        for how, code in ways.items():
+            found = get([dask.delayed(fork)(how, folder), dask.delayed(abs)(-5)], "2G")[0]
+            assert found == [(code, True), 5], (how, found)
+
+
+def nothing_open():
+    """What cannot be begun for want of descriptors leaves none behind."""
+    import gc
+
+    def count():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    value = dask.delayed(abs)(-5)
+    assert get(value, "2G")[0] == 5
+    before = count()
+    for name, place in (("memfd_create", os), ("pipe2", os), ("open", os), ("dup", os), ("socketpair", socket), ("send_fds", socket)):
+        real, left = getattr(place, name), [0]
+        is_refused = True
+        while is_refused:
+            at, is_refused = left[0], False
+
+            def refuse(*what, at=[at], **named):
+                nonlocal is_refused
+                if at[0] == 0:
+                    is_refused = True
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                at[0] -= 1
+                return real(*what, **named)
+
+            setattr(place, name, refuse)
+            try:
+                assert get(value, "2G")[0] == 5
+            except OSError as error:
+                assert error.errno == errno.EMFILE, error
+            finally:
+                setattr(place, name, real)
+            assert count() == before, (name, at)
+            left[0] += 1
+            assert left[0] < 100
+        assert name == "dup" or left[0] > 1, name
+
+
+def dies_when_it_is_measured():
+    """A worker that ends just when it is looked how much it takes is one that has ended."""
+    from bdrun import graph
+
+    real = graph.proportional
+    for at in range(1, 6):
+        asked = []
+
+        def measure(pid):
+            asked.append(pid)
+            # The first is the process that makes workers.
+            if pid != asked[0] and sum(one != asked[0] for one in asked) == at:
+                os.kill(pid, signal.SIGKILL)
+                raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+            return real(pid)
+
+        graph.proportional = measure
+        try:
+            found = get([dask.delayed(abs)(-number) for number in range(8)], "2G")[0]
+        finally:
+            graph.proportional = real
+        assert found == list(range(8)), at
 
 
 def leaving():
@@ -382,11 +506,28 @@ def memory_full():
 
 def memory_of_scratch():
     from bdrun._memory import is_memory
-    from bdrun._places import _disk
+    from bdrun import array
+    from bdrun._places import scratch_folder
 
     assert is_memory("/dev/shm") and not is_memory("/var/tmp")
     os.environ["TMPDIR"] = "/dev/shm"
-    assert _disk() == "/var/tmp"
+    assert scratch_folder() == "/var/tmp"
+    asked = []
+
+    class Library:
+        def __init__(self, real):
+            self._real = real
+
+        def __getattr__(self, name):
+            return getattr(self._real, name)
+
+        def bdrun_compute(self, computation, how, *others):
+            asked.append(json.loads(how)["scratch"])
+            return self._real.bdrun_compute(computation, how, *others)
+
+    real = array.library()
+    array.library = lambda: Library(real)
+    assert array.asarray(np.ones(4)).sum().compute() == 4 and asked == ["/var/tmp"], asked
 
 
 def closed():

@@ -226,6 +226,26 @@ fn mapped_files_are_mapped_by_workers() {
 }
 
 #[test]
+fn a_file_that_is_replaced_is_not_taken_for_what_was_mapped() {
+    run("replaced");
+}
+
+#[test]
+fn a_child_that_comes_back_does_not_speak_for_its_worker() {
+    run("come_back");
+}
+
+#[test]
+fn what_cannot_be_begun_leaves_nothing_open() {
+    run("nothing_open");
+}
+
+#[test]
+fn a_worker_may_end_while_it_is_measured() {
+    run("dies_when_it_is_measured");
+}
+
+#[test]
 fn workers_end_as_python_does() {
     run("leaving");
 }
