@@ -15,23 +15,29 @@ pub fn identity() -> io::Result<[u64; 2]> {
     Ok(*IDENTITY.get_or_init(|| read))
 }
 
-/// Of ranks with these identities, those that are on the host of one of them: a number that they have in
-/// common, the lowest such rank.
+/// Host, and which of those that share it: ranks that have both in common may share memory.
 #[cfg(any(feature = "bdrun", feature = "mpi"))]
-pub fn color(identities: &[u64], rank: usize) -> usize {
-    let hosts: Vec<&[u64]> = identities.chunks(2).collect();
+type Identity = [u64; 3];
+
+/// Of ranks with these identities, those that have that of one of them: a number that they have in common, the
+/// lowest such rank.
+#[cfg(any(feature = "bdrun", feature = "mpi"))]
+fn color(identities: &[u64], rank: usize) -> usize {
+    let hosts: Vec<&[u64]> = identities.chunks(size_of::<Identity>() / 8).collect();
     hosts.iter().position(|host| *host == hosts[rank]).unwrap_or(rank)
 }
 
-/// The color of this rank of a communicator (a collective).
+/// The color of this rank of a communicator (a collective). `group`: which of those that share a host with
+/// others, but nothing else, it belongs to.
 #[cfg(any(feature = "bdrun", feature = "mpi"))]
-pub fn color_in(comm: &dyn crate::transport::Transport) -> crate::transport::Result<usize> {
+pub fn color_in(comm: &dyn crate::transport::Transport, group: u64) -> crate::transport::Result<usize> {
     let identity = identity().map_err(|error| crate::Cause::System { what: "the host's identity", error });
+    let [high, low] = *identity.as_ref().unwrap_or(&[0, 0]);
     // All take part, also one that does not know where it is.
-    let all = crate::region::allgather(comm, identity.as_ref().unwrap_or(&[0, 0]))?;
+    let all = crate::region::allgather(comm, &Identity::from([high, low, group]))?;
     identity?;
     // All end here, or the others would wait for it where they are put together.
-    if let Some(rank) = all.chunks(2).position(|of| of == [0, 0]) {
+    if let Some(rank) = all.chunks(3).position(|of| of[..2] == [0, 0]) {
         return Err(crate::Cause::Backend(format!("rank {rank} does not know its host's identity")));
     }
     Ok(color(&all, comm.rank()))
@@ -50,9 +56,9 @@ mod tests {
     #[cfg(any(feature = "bdrun", feature = "mpi"))]
     #[test]
     fn ranks_of_a_host_have_the_same_color_and_others_another() {
-        let identities = [1, 2, 1, 3, 1, 2, 4, 2, 1, 3];
-        let colors: Vec<_> = (0..5).map(|rank| color(&identities, rank)).collect();
-        assert_eq!(colors, [0, 1, 0, 3, 1]);
+        let identities = [[1, 2, 0], [1, 3, 0], [1, 2, 0], [4, 2, 0], [1, 3, 0], [1, 2, 1], [1, 2, 1]];
+        let colors: Vec<_> = (0..7).map(|rank| color(identities.as_flattened(), rank)).collect();
+        assert_eq!(colors, [0, 1, 0, 3, 1, 5, 5]);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use crate::queue::{NEVER, Queue, deliver};
 use crate::transport::{Combine, Result, Transport, exit_code};
 use crate::{SharedMemory, SharedRegion, Tag};
 
-/// One process, without anything that communicates. Of size zero: what it calls, the compiler removes.
+/// One process, without anything that communicates. Of size zero: what it calls, the compiler removes. Its
+/// communicators are one: what is sent to oneself in one is received in any of them.
 ///
 /// ```
 /// use bdrun_hybrid::{Communicator, LocalBackend, ReduceOp};

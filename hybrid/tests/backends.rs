@@ -193,6 +193,20 @@ fn a_rank_of_shared_memory_that_ends_is_told_of() {
     }
 }
 
+/// A child that it has forked has what it had open, also what tells that it lives.
+#[test]
+fn a_rank_that_ends_is_told_of_though_a_child_of_it_lives() {
+    let outputs = shm(3, "die-with-child", &[], |_| {});
+    assert_eq!(outputs[2].status.code(), Some(9));
+    let child: i32 = String::from_utf8_lossy(&outputs[2].stdout).trim().parse().expect("its number");
+    // SAFETY: the child lives for a minute, and its number is nobody else's.
+    assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0, "it lives");
+    for (rank, call) in [(0, "recv"), (1, "barrier")] {
+        let said = succeed(&outputs[rank]);
+        assert!(said.contains(&format!("rank {rank}: {call}: rank ")) && said.contains(" has ended"), "{said}");
+    }
+}
+
 #[test]
 fn a_rank_of_shared_memory_that_aborts_is_told_of() {
     let outputs = shm(3, "abort", &[], |_| {});
@@ -255,8 +269,9 @@ fn a_region_is_counted_once_in_the_budget() {
 
 #[test]
 fn a_rank_of_bdrun_that_aborts_ends_the_job() {
-    let output = under_bdrun("-np 3 --memory 1G", "abort");
-    assert!(!output.status.success());
+    for step in ["abort", "fail"] {
+        assert!(!under_bdrun("-np 3 --memory 1G", step).status.success(), "{step}");
+    }
 }
 
 /// The launchers of one MPI, and the need whose lack they are.
@@ -281,10 +296,13 @@ fn under_mpi(need: &str, launcher: &[&str], arguments: &[&str]) {
         same_everywhere(size, "mpi", &said);
     }
     // A rank that panics does not wait for the others in MPI_Finalize, who wait for it.
-    for step in ["abort", "panic"] {
+    for step in ["abort", "panic", "fail"] {
         let mut command = command(launcher);
         command.args(arguments).args(["-n", "3", PROGRAM, step]);
-        assert!(!output(command.spawn().expect("start mpiexec")).status.success(), "{step}");
+        let ended = output(command.spawn().expect("start mpiexec"));
+        assert!(!ended.status.success(), "{step}");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(step != "fail" || said.contains("rank 0: it has no input"), "{said}");
     }
     // Nor does one that cannot be set up, or has no communicator.
     for (wrong, step) in [("RAYON_NUM_THREADS=all", "setup"), ("BDRUN_EXPECTED_RANKS=4", "suite")] {

@@ -79,6 +79,19 @@ fn the_suite_on_two_nodes() {
     }
 }
 
+/// Ranks of two masters on one machine share no memory: each counts it in its own budget.
+#[test]
+fn hybrid_ranks_share_memory_with_those_of_their_master() {
+    let job = |step: &str| Mpich.on(2, bdrun(&format!("-np 5 --memory 200M hybrid-conformance {step}")));
+    let Some(outcome) = job("node").map(Bdrun::succeed) else { return };
+    let mut lines: Vec<&str> = outcome.stdout.lines().collect();
+    lines.sort_unstable();
+    let shares = [2, 2, 3, 3, 3];
+    let expected = shares.iter().enumerate();
+    let expected = expected.map(|(rank, with)| format!("rank {rank} shares memory with {with} of 5"));
+    assert_eq!(lines, expected.collect::<Vec<_>>(), "{outcome:?}");
+}
+
 #[test]
 fn the_suite_on_three_and_four_nodes() {
     conform(Mpich, 3, 8, "--memory 1G");

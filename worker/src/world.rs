@@ -62,6 +62,18 @@ impl World {
         self.runtime.is_some()
     }
 
+    /// The node of this rank: ranks of the same have one `bdrun`, and one budget. Of a job over several nodes they
+    /// count from 0; two of them may be on one machine.
+    ///
+    /// ```
+    /// let world = bdrun_worker::init()?;
+    /// assert!(world.is_launched() || world.node() == 0);
+    /// # Ok::<(), bdrun_worker::Error>(())
+    /// ```
+    pub fn node(&self) -> u32 {
+        self.runtime.map_or(0, |runtime| runtime.segment.spread().node)
+    }
+
     /// The job's memory budget in bytes; `None` without `bdrun`.
     ///
     /// ```

@@ -148,9 +148,14 @@ impl Claim {
                     _ => std::fs::rename(partial, out),
                 })
                 .context(|| format!("cannot rename {} to {}", partial.display(), out.display()))?;
-            self.dir = None;
             before(Step::SyncNames);
-            return sync_names(&self.out);
+            if let Err(error) = sync_names(out) {
+                // Of a job that failed nothing is left.
+                rename(out, partial)?;
+                return Err(error);
+            }
+            self.dir = None;
+            return Ok(());
         }
         let exchanged =
             || renameat_with(CWD, partial, CWD, out, RenameFlags::EXCHANGE).map_err(io::Error::from);

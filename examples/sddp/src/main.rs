@@ -163,13 +163,8 @@ fn main() -> ExitCode {
 fn run(rank: &Rank, work: impl FnOnce(&Hybrid<Space>) -> Result<()>) -> Result<()> {
     let config = HybridConfig { threads: rank.threads, ..HybridConfig::default() };
     let hybrid = Hybrid::init_with(config, |_| Space::new())?;
-    work(&hybrid).inspect_err(|error| {
-        let comm = hybrid.comm();
-        if comm.size() > 1 {
-            eprintln!("sddp: rank {}: {error}", comm.rank());
-            comm.abort(1);
-        }
-    })
+    hybrid.run(work);
+    Ok(())
 }
 
 fn trained(hybrid: &Hybrid<Space>, arguments: &Train) -> Result<()> {

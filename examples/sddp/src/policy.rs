@@ -66,8 +66,23 @@ pub fn save(path: &Path, case: &Case, seed: u64, problem: &Problem, history: &[I
 /// # Errors
 /// If not.
 pub fn writable(path: &Path) -> Result<()> {
-    let aside = aside(path);
-    File::create(&aside).and_then(|_| std::fs::remove_file(&aside)).map_err(Error::file(path))
+    let aside = regular(path).map(|path| aside(&path));
+    aside
+        .and_then(|aside| File::create(&aside).and_then(|_| std::fs::remove_file(&aside)))
+        .map_err(Error::file(path))
+}
+
+/// The regular file that a path is the name of, or will be, behind links. A device or a pipe would not be
+/// written to but replaced, and a directory only found to be one at the end.
+fn regular(path: &Path) -> std::io::Result<PathBuf> {
+    match path.metadata() {
+        Ok(there) if there.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
+        Ok(there) if there.is_file() => path.canonicalize(),
+        Ok(_) => Err(std::io::Error::other("what is there is no regular file")),
+        Err(_) if path.is_symlink() => Err(std::io::Error::other("what is there is a link that leads nowhere")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(path.to_owned()),
+        Err(error) => Err(error),
+    }
 }
 
 fn aside(path: &Path) -> PathBuf {
@@ -81,17 +96,17 @@ fn aside(path: &Path) -> PathBuf {
 /// # Errors
 /// If that cannot be done; what stood there before still does.
 pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
-    let aside = aside(path);
-    let written = || {
-        let mut file = BufWriter::new(File::create(&aside)?);
+    let written = |path: &Path, aside: &Path| {
+        let mut file = BufWriter::new(File::create(aside)?);
         write(&mut file)?;
         file.into_inner()?.sync_all()?;
-        std::fs::rename(&aside, path)
+        std::fs::rename(aside, path)
     };
-    written().map_err(|error| {
-        _ = std::fs::remove_file(&aside);
-        Error::file(path)(error)
-    })
+    let replaced = regular(path).and_then(|path| {
+        let aside = aside(&path);
+        written(&path, &aside).inspect_err(|_| _ = std::fs::remove_file(&aside))
+    });
+    replaced.map_err(Error::file(path))
 }
 
 /// Reads a policy of `case` (a collective: rank 0 reads, and sends each stage's cuts to all).

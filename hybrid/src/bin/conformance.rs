@@ -7,7 +7,10 @@
 //! | `suite` | the suite, if nothing is said |
 //! | `abort` | rank 0 ends the job with code 7 |
 //! | `die` | the last rank ends in the middle, without a word |
+//! | `die-with-child` | the same, and a child that it has forked lives on |
 //! | `panic` | rank 0 panics |
+//! | `fail` | rank 0's work fails |
+//! | `node` | how many ranks share memory |
 //! | `hold BYTES` | a region of so many bytes |
 //! | `setup` | a whole hybrid rank |
 //! | `measure` | what calls take |
@@ -43,6 +46,23 @@ fn setup() -> Result<(), Box<dyn Error>> {
         println!("{} threads in all", all[0]);
     }
     Ok(())
+}
+
+/// The number of a child that lives on, for a minute at most, and writes nothing.
+fn leave_child() -> libc::pid_t {
+    // SAFETY: the child calls nothing but what a child of threads may call (signal-safety(7)), and comes not back.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::close(1);
+            libc::close(2);
+            libc::alarm(60);
+            loop {
+                libc::pause();
+            }
+        }
+        child
+    }
 }
 
 /// Says what calls take, of the middle of five times.
@@ -138,6 +158,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         return finalized(library);
     }
+    if arguments.first().is_some_and(|step| step == "fail") {
+        let config = HybridConfig { quiet: true, ..HybridConfig::default() };
+        Hybrid::init(config)?.run(|hybrid| {
+            hybrid.comm().barrier().map_err(|error| error.to_string())?;
+            if hybrid.comm().rank() == 0 {
+                return Err("it has no input".into());
+            }
+            hybrid.comm().barrier().map_err(|error| error.to_string())
+        });
+        return Ok(());
+    }
     let comm = create_communicator()?;
     let (rank, size, kind) = (comm.rank(), comm.size(), comm.kind());
     match arguments.first().map_or("suite", String::as_str) {
@@ -157,9 +188,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("rank {rank}: {}", told.map_or_else(|error| error.to_string(), |()| "nothing".into()));
             std::process::exit(3);
         }
-        "die" => {
+        "die" | "die-with-child" => {
             comm.barrier()?;
             if rank == size - 1 {
+                if arguments[0] == "die-with-child" {
+                    println!("{}", leave_child());
+                }
                 // SAFETY: ends the process at once.
                 unsafe { libc::_exit(9) };
             }
@@ -167,6 +201,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("rank {rank}: {}", told.map_or_else(|error| error.to_string(), |()| "nothing".into()));
         }
         "measure" => measure(&comm)?,
+        "node" => println!("rank {rank} shares memory with {} of {size}", comm.split_local()?.size()),
         "panic" => {
             comm.barrier()?;
             assert!(rank != 0, "rank 0 panics");
@@ -186,7 +221,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         other => {
             return Err(format!(
-                "{other}: suite, abort, die, panic, hold BYTES, setup, measure, finalized LIBRARY"
+                "{other}: suite, abort, die, die-with-child, panic, fail, node, hold BYTES, setup, measure, \
+                 finalized LIBRARY"
             )
             .into());
         }

@@ -208,6 +208,28 @@ impl<W: Send> Hybrid<W> {
         Ok(Self { node, comm, workspaces, summary })
     }
 
+    /// Does a rank's work. If it fails, this says why and ends the job: the other ranks would wait for what this
+    /// one does not do any more, and an MPI waits at its end for all of them.
+    ///
+    /// ```standalone_crate
+    /// use bdrun_hybrid::{Communicator, Hybrid, HybridConfig};
+    ///
+    /// let hybrid = Hybrid::init(HybridConfig::default())?;
+    /// let square = hybrid.run(|hybrid| "7".parse::<u64>().map(|x| x * x + hybrid.comm().rank() as u64));
+    /// assert!(square >= 49);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run<T, E: std::fmt::Display>(&self, work: impl FnOnce(&Self) -> Result<T, E>) -> T {
+        work(self).unwrap_or_else(|error| {
+            let rank = self.comm.rank();
+            match self.comm.size() {
+                1 => eprintln!("{error}"),
+                _ => eprintln!("rank {rank}: {error}"),
+            }
+            self.comm.abort(1)
+        })
+    }
+
     /// All ranks.
     #[must_use]
     pub const fn comm(&self) -> &AnyCommunicator {

@@ -1,5 +1,6 @@
 //! The calls of MPI that are made, with slices and errors.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::rc::Rc;
@@ -69,6 +70,8 @@ struct Library<H: Handle> {
     table: Table<H>,
     /// By us: it is finalised when nobody needs it any more.
     ours: bool,
+    /// A call has failed: what others wait for may never come.
+    failed: Cell<bool>,
 }
 
 impl<H: Handle> Library<H> {
@@ -96,7 +99,7 @@ impl<H: Handle> Library<H> {
                 return wrong("another thread has initialised MPI, and only that one may call it");
             }
         }
-        let this = Rc::new(Self { table, ours });
+        let this = Rc::new(Self { table, ours, failed: Cell::new(false) });
         if level < this.table.funneled {
             return wrong("it permits no threads beside the one that calls it (MPI_THREAD_FUNNELED)");
         }
@@ -123,7 +126,7 @@ impl<H: Handle> Library<H> {
 
 impl<H: Handle> Drop for Library<H> {
     fn drop(&mut self) {
-        if self.ours && std::thread::panicking() {
+        if self.ours && (std::thread::panicking() || self.failed.get()) && !self.is_finalized() {
             // Others may wait for what this rank will not do any more, and it would wait for them.
             // SAFETY: MPI is initialised; this ends the job's processes.
             unsafe { (self.table.abort)(self.table.world, 1) };
@@ -181,7 +184,7 @@ impl<H: Handle + std::fmt::Debug> Of<H> {
     }
 
     fn done(&self, code: c_int) -> Result<()> {
-        check(&self.library.table, code)
+        check(&self.library.table, code).inspect_err(|_| self.library.failed.set(true))
     }
 }
 

@@ -213,7 +213,7 @@ impl Transport for MpiBackend {
 impl SharedMemory for MpiBackend {
     fn split_local(&self) -> crate::Result<Self> {
         let split = || -> Result<Self> {
-            let color = host::color_in(self)?;
+            let color = host::color_in(self, 0)?;
             let comm = self.0.comm.split(color, self.0.rank)?;
             State::new(comm).map(|state| Self(Rc::new(state)))
         };

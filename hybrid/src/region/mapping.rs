@@ -17,6 +17,8 @@ pub struct Mapping {
     map: MmapRaw,
     /// The page behind it, which all may write: how many have mapped it.
     users: MmapRaw,
+    /// Whose it is: a child that this process forks has it too, and is not counted.
+    process: u32,
 }
 
 /// How a rank maps it.
@@ -96,7 +98,7 @@ impl Mapping {
             Kind::Reader => options.map_raw_read_only(file)?,
         };
         let users = MmapOptions::new().offset(behind(len) as u64).len(PAGE).map_raw(file)?;
-        let this = Self { map, users };
+        let this = Self { map, users, process: std::process::id() };
         this.users().fetch_add(1, SeqCst);
         Ok(this)
     }
@@ -114,7 +116,7 @@ impl Mapping {
 
     /// This process has no use for it any more; was it the last one that had it mapped?
     pub fn leave(self) -> bool {
-        self.users().fetch_sub(1, SeqCst) == 1
+        self.process == std::process::id() && self.users().fetch_sub(1, SeqCst) == 1
     }
 }
 
@@ -147,6 +149,23 @@ mod tests {
         assert!(wrong(4).contains("another file") && wrong(5).contains("another file"));
         assert!(Mapping::open(name.words(), 8192, Kind::Reader).is_err());
         assert!(Mapping::open(Name::NONE, 4096, Kind::Reader).is_err());
+        assert!(!leader.leave() && reader.leave());
+    }
+
+    #[test]
+    fn a_child_that_has_it_too_is_not_counted() {
+        let (leader, name) = Mapping::make(4096).unwrap();
+        let reader = Mapping::open(name.words(), 4096, Kind::Reader).unwrap();
+        // SAFETY: the child only unmaps what it has, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_last = leader.leave() || reader.leave();
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(i32::from(is_last)) };
+        }
+        let mut status = -1;
+        // SAFETY: our child, and a number to store to.
+        assert_eq!((unsafe { libc::waitpid(child, &raw mut status, 0) }, status), (child, 0));
         assert!(!leader.leave() && reader.leave());
     }
 

@@ -3,7 +3,8 @@
 //! The file is in `/dev/shm` from when rank 0 has made it until all ranks have come; then it has no name any
 //! more, and the last rank that ends frees it. Each rank holds a lock on its own byte of the file as long as
 //! it lives (an open file description lock, which the kernel takes away with the process): so the others know
-//! when it has ended, and a file whose rank 0 has ended before all had come is known to be nobody's.
+//! when it has ended, and a file whose rank 0 has ended before all had come is known to be nobody's. A child that
+//! it has forked keeps its lock: so it also says which process it is.
 
 use std::fs::File;
 use std::io;
@@ -40,7 +41,7 @@ pub const LOOK: Duration = Duration::from_millis(50);
 const PAGE: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"bdrunshm");
 /// Of the layout, and of what is done with it.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Its first page.
 #[repr(C)]
@@ -73,6 +74,8 @@ pub struct Block {
     pub sleeps: AtomicU32,
     /// Whether it has come. One that ends, and is started again while others still come, has come once.
     came: AtomicU32,
+    /// Which process it is: [`Process`].
+    process: [AtomicU64; 3],
 }
 
 /// Of each two ranks: bytes written to the ring between them, and read.
@@ -164,6 +167,51 @@ fn locked(file: &File, (byte, bytes): (usize, usize), take: bool) -> io::Result<
     }
 }
 
+/// A process: its number, when it was born (in ticks), and where numbers of processes mean the same.
+#[derive(Debug, PartialEq, Eq)]
+struct Process {
+    id: u64,
+    born: u64,
+    namespace: u64,
+}
+
+impl Process {
+    fn own() -> Self {
+        let id = std::process::id().into();
+        let born = stat(id).ok().flatten().map_or(0, |(born, _)| born);
+        Self { id, born, namespace: namespace() }
+    }
+
+    /// Whether it lives, as far as can be told from here.
+    fn may_live(&self) -> bool {
+        let is_known = self.born != 0 && self.namespace != 0 && self.namespace == namespace();
+        !is_known
+            || match stat(self.id) {
+                Ok(Some((born, lives))) => born == self.born && lives,
+                Ok(None) => true,
+                Err(error) => error.kind() != io::ErrorKind::NotFound && error.raw_os_error() != Some(libc::ESRCH),
+            }
+    }
+}
+
+/// That of this process; 0 if it cannot be had.
+fn namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino())
+}
+
+/// When a process was born, and whether any thread of it lives.
+fn stat(id: u64) -> io::Result<Option<(u64, bool)>> {
+    let text = std::fs::read(format!("/proc/{id}/stat"))?;
+    let text = String::from_utf8_lossy(&text);
+    // The name before may have blanks and parentheses.
+    let fields: Vec<&str> = text.rsplit_once(')').map_or(vec![], |(_, rest)| rest.split_whitespace().collect());
+    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+    Ok(number(19).zip(number(17)).map(|(born, threads)| {
+        // Of a process whose first thread has ended alone there are others.
+        (born, !matches!(fields[0], "Z" | "X") || threads > 1)
+    }))
+}
+
 /// Removes a file, if it is still the one that has that name.
 fn remove(path: &Path, file: &File) {
     let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
@@ -178,11 +226,15 @@ fn remove(path: &Path, file: &File) {
 /// Where they are.
 const PLACE: &str = "/dev/shm";
 
+/// Whose this process is.
+fn user() -> u32 {
+    // SAFETY: geteuid has no preconditions.
+    unsafe { libc::geteuid() }
+}
+
 /// How their names begin.
 fn beginning() -> String {
-    // SAFETY: geteuid has no preconditions.
-    let user = unsafe { libc::geteuid() };
-    format!("bdrun-{user}-")
+    format!("bdrun-{}-", user())
 }
 
 /// Removes what this user's jobs have left, all ranks of which were killed before all had come. Such a file
@@ -287,7 +339,11 @@ impl Segment {
 
     fn take_part(spec: &Spec, file: File) -> Result<Self> {
         let layout = Layout { size: spec.size };
-        let len = file.metadata().map_err(system("look at the segment"))?.len();
+        let about = file.metadata().map_err(system("look at the segment"))?;
+        if about.uid() != user() {
+            return Err(Cause::Backend(format!("the segment is user {}'s, who could change it", about.uid())));
+        }
+        let len = about.len();
         if len != layout.bytes() as u64 {
             let why = format!("rank 0 was not told that there are {} ranks, as this one was", spec.size);
             return Err(Cause::Backend(why));
@@ -304,6 +360,10 @@ impl Segment {
     }
 
     fn come(&self, rank: usize) {
+        let Process { id, born, namespace } = Process::own();
+        for (word, said) in self.block(rank).process.iter().zip([id, born, namespace]) {
+            word.store(said, SeqCst);
+        }
         self.block(rank).came.store(1, SeqCst);
         let arrivals = &self.header().arrivals;
         arrivals.fetch_add(1, SeqCst);
@@ -336,7 +396,12 @@ impl Segment {
     /// Whether another rank lives.
     pub fn lives(&self, rank: usize) -> bool {
         // If the system does not say, it is not said to be dead.
-        locked_by_another(&self.file, rank, false).unwrap_or(true)
+        let is_held = locked_by_another(&self.file, rank, false).unwrap_or(true);
+        let block = self.block(rank);
+        is_held && (block.came.load(SeqCst) == 0 || {
+            let [id, born, namespace] = [0, 1, 2].map(|at| block.process[at].load(SeqCst));
+            Process { id, born, namespace }.may_live()
+        })
     }
 
     fn at<T>(&self, offset: usize) -> &T {
@@ -449,6 +514,25 @@ mod tests {
         drop(other);
         remove_what_nobody_has();
         assert!(!next.exists());
+    }
+
+    #[test]
+    fn a_process_lives_until_it_has_ended_and_no_other_is_taken_for_it() {
+        let own = Process::own();
+        assert!(own.born > 0 && own.namespace > 0 && own.may_live());
+        assert!(!Process { born: own.born + 1, ..Process::own() }.may_live(), "another of that number");
+        assert!(Process { id: u64::MAX, namespace: own.namespace + 1, ..own }.may_live(), "not known here");
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let id = u64::from(child.id());
+        let born = stat(id).unwrap().unwrap().0;
+        let process = Process { id, born, namespace: namespace() };
+        assert!(process.may_live());
+        child.kill().unwrap();
+        while process.may_live() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.wait().unwrap();
+        assert!(!process.may_live());
     }
 
     #[test]

@@ -51,6 +51,32 @@ fn a_policy_that_cannot_be_written_leaves_the_old_one() {
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
     bdrun_sddp::policy::replace(&path, |file| file.write_all(b"new")).expect("written");
     assert_eq!(std::fs::read_to_string(&path).expect("a file"), "new");
+    // Behind a link it is what the link leads to.
+    let link = folder.path().join("link.json");
+    std::os::unix::fs::symlink(&path, &link).expect("a link");
+    bdrun_sddp::policy::replace(&link, |file| file.write_all(b"newer")).expect("written");
+    assert!(link.is_symlink());
+    assert_eq!(std::fs::read_to_string(&path).expect("a file"), "newer");
+}
+
+/// What would not become a file is said before anything is computed, and stays what it is.
+#[test]
+fn a_policy_replaces_files_only() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [pipe, link] = ["pipe", "link"].map(|name| folder.path().join(name));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    std::os::unix::fs::symlink(folder.path().join("nothing"), &link).expect("a link");
+    for (path, why) in
+        [(folder.path(), "directory"), (&pipe, "no regular file"), (&link, "a link that leads nowhere")]
+    {
+        let said = bdrun_sddp::policy::writable(path).expect_err("it cannot be").to_string();
+        assert!(said.contains(why), "{said}");
+        assert!(bdrun_sddp::policy::replace(path, |file| file.write_all(b"new")).is_err());
+    }
+    assert!(folder.path().is_dir() && link.is_symlink());
+    let kind = std::fs::symlink_metadata(&pipe).expect("it is there").file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing else is left");
 }
 
 #[test]
