@@ -22,7 +22,7 @@ Version: {version}
 Summary: Run a partitioned or MPI-style job that is bigger than memory, on the machine you have
 License-Expression: MIT OR Apache-2.0
 {licences}
-Requires-Python: >=3.7
+Requires-Python: >=3.9
 Classifier: Environment :: Console
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Topic :: System :: Distributed Computing

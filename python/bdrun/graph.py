@@ -63,7 +63,8 @@ def get(dsk, keys, *, memory=None, num_workers=None, scratch=None, callbacks=Non
     """Computes keys of a graph of Dask within a budget; to be given as `scheduler` to `dask.compute`.
 
     memory: bytes, or text as `400M`; of this process, workers, results and what tasks take together. Without it 80 % of what
-    is available. num_workers: processes (the processors). scratch: a directory on a disk (TMPDIR, or /var/tmp).
+    is available. num_workers: processes (the processors). scratch: a directory on a disk (the first of
+    BDRUN_SCRATCH, TMPDIR if that is not memory, or /var/tmp).
     statistics: a `Statistics` to be filled. draw: a file for a page with the graph, and what was in memory when.
 
     Raises what a task raises, with its key and traceback as a note; `WorkerDied` if a worker ends twice at one task; `OSError`
