@@ -203,7 +203,10 @@ fn a_rank_that_ends_is_told_of_though_a_child_of_it_lives() {
     assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0, "it lives");
     for (rank, call) in [(0, "recv"), (1, "barrier")] {
         let said = succeed(&outputs[rank]);
-        assert!(said.contains(&format!("rank {rank}: {call}: rank ")) && said.contains(" has ended"), "{said}");
+        assert!(
+            said.contains(&format!("rank {rank}: {call}: rank ")) && said.contains(" has ended"),
+            "{said}"
+        );
     }
 }
 

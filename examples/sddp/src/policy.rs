@@ -79,7 +79,9 @@ fn regular(path: &Path) -> std::io::Result<PathBuf> {
         Ok(there) if there.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
         Ok(there) if there.is_file() => path.canonicalize(),
         Ok(_) => Err(std::io::Error::other("what is there is no regular file")),
-        Err(_) if path.is_symlink() => Err(std::io::Error::other("what is there is a link that leads nowhere")),
+        Err(_) if path.is_symlink() => {
+            Err(std::io::Error::other("what is there is a link that leads nowhere"))
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(path.to_owned()),
         Err(error) => Err(error),
     }

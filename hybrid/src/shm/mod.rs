@@ -9,6 +9,7 @@
 //! to each other do not wait for ever.
 
 mod messages;
+mod process;
 mod segment;
 mod spec;
 

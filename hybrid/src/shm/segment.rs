@@ -19,6 +19,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::process::Process;
 use super::spec::Spec;
 use crate::Cause;
 use crate::transport::Result;
@@ -167,51 +168,6 @@ fn locked(file: &File, (byte, bytes): (usize, usize), take: bool) -> io::Result<
     }
 }
 
-/// A process: its number, when it was born (in ticks), and where numbers of processes mean the same.
-#[derive(Debug, PartialEq, Eq)]
-struct Process {
-    id: u64,
-    born: u64,
-    namespace: u64,
-}
-
-impl Process {
-    fn own() -> Self {
-        let id = std::process::id().into();
-        let born = stat(id).ok().flatten().map_or(0, |(born, _)| born);
-        Self { id, born, namespace: namespace() }
-    }
-
-    /// Whether it lives, as far as can be told from here.
-    fn may_live(&self) -> bool {
-        let is_known = self.born != 0 && self.namespace != 0 && self.namespace == namespace();
-        !is_known
-            || match stat(self.id) {
-                Ok(Some((born, lives))) => born == self.born && lives,
-                Ok(None) => true,
-                Err(error) => error.kind() != io::ErrorKind::NotFound && error.raw_os_error() != Some(libc::ESRCH),
-            }
-    }
-}
-
-/// That of this process; 0 if it cannot be had.
-fn namespace() -> u64 {
-    std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino())
-}
-
-/// When a process was born, and whether any thread of it lives.
-fn stat(id: u64) -> io::Result<Option<(u64, bool)>> {
-    let text = std::fs::read(format!("/proc/{id}/stat"))?;
-    let text = String::from_utf8_lossy(&text);
-    // The name before may have blanks and parentheses.
-    let fields: Vec<&str> = text.rsplit_once(')').map_or(vec![], |(_, rest)| rest.split_whitespace().collect());
-    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
-    Ok(number(19).zip(number(17)).map(|(born, threads)| {
-        // Of a process whose first thread has ended alone there are others.
-        (born, !matches!(fields[0], "Z" | "X") || threads > 1)
-    }))
-}
-
 /// Removes a file, if it is still the one that has that name.
 fn remove(path: &Path, file: &File) {
     let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
@@ -341,7 +297,10 @@ impl Segment {
         let layout = Layout { size: spec.size };
         let about = file.metadata().map_err(system("look at the segment"))?;
         if about.uid() != user() {
-            return Err(Cause::Backend(format!("the segment is user {}'s, who could change it", about.uid())));
+            return Err(Cause::Backend(format!(
+                "the segment is user {}'s, who could change it",
+                about.uid()
+            )));
         }
         let len = about.len();
         if len != layout.bytes() as u64 {
@@ -398,10 +357,11 @@ impl Segment {
         // If the system does not say, it is not said to be dead.
         let is_held = locked_by_another(&self.file, rank, false).unwrap_or(true);
         let block = self.block(rank);
-        is_held && (block.came.load(SeqCst) == 0 || {
-            let [id, born, namespace] = [0, 1, 2].map(|at| block.process[at].load(SeqCst));
-            Process { id, born, namespace }.may_live()
-        })
+        is_held
+            && (block.came.load(SeqCst) == 0 || {
+                let [id, born, namespace] = [0, 1, 2].map(|at| block.process[at].load(SeqCst));
+                Process { id, born, namespace }.may_live()
+            })
     }
 
     fn at<T>(&self, offset: usize) -> &T {
@@ -514,25 +474,6 @@ mod tests {
         drop(other);
         remove_what_nobody_has();
         assert!(!next.exists());
-    }
-
-    #[test]
-    fn a_process_lives_until_it_has_ended_and_no_other_is_taken_for_it() {
-        let own = Process::own();
-        assert!(own.born > 0 && own.namespace > 0 && own.may_live());
-        assert!(!Process { born: own.born + 1, ..Process::own() }.may_live(), "another of that number");
-        assert!(Process { id: u64::MAX, namespace: own.namespace + 1, ..own }.may_live(), "not known here");
-        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        let id = u64::from(child.id());
-        let born = stat(id).unwrap().unwrap().0;
-        let process = Process { id, born, namespace: namespace() };
-        assert!(process.may_live());
-        child.kill().unwrap();
-        while process.may_live() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        child.wait().unwrap();
-        assert!(!process.may_live());
     }
 
     #[test]
