@@ -177,7 +177,8 @@ impl Transport for BdrunBackend {
 impl SharedMemory for BdrunBackend {
     fn split_local(&self) -> crate::Result<Self> {
         let split = || -> Result<Self> {
-            // Of two masters on one machine each has its own budget, of which its ranks count what they share.
+            // Of two masters on one machine each has its own budget, of which its ranks count what they
+            // share.
             let node = self.0.world.as_ref().map_or(0, |world| world.node());
             let color = u32::try_from(host::color_in(self, node.into())?).ok();
             let comm = self.0.comm.split(color, 0)?;

@@ -19,8 +19,8 @@ pub fn identity() -> io::Result<[u64; 2]> {
 #[cfg(any(feature = "bdrun", feature = "mpi"))]
 type Identity = [u64; 3];
 
-/// Of ranks with these identities, those that have that of one of them: a number that they have in common, the
-/// lowest such rank.
+/// Of ranks with these identities, those that have that of one of them: a number that they have in common,
+/// the lowest such rank.
 #[cfg(any(feature = "bdrun", feature = "mpi"))]
 fn color(identities: &[u64], rank: usize) -> usize {
     let hosts: Vec<&[u64]> = identities.chunks(size_of::<Identity>() / 8).collect();

@@ -62,8 +62,8 @@ impl World {
         self.runtime.is_some()
     }
 
-    /// The node of this rank: ranks of the same have one `bdrun`, and one budget. Of a job over several nodes they
-    /// count from 0; two of them may be on one machine.
+    /// The node of this rank: ranks of the same have one `bdrun`, and one budget. Of a job over several nodes
+    /// they count from 0; two of them may be on one machine.
     ///
     /// ```
     /// let world = bdrun_worker::init()?;

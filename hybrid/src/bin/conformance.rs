@@ -50,7 +50,8 @@ fn setup() -> Result<(), Box<dyn Error>> {
 
 /// The number of a child that lives on, for a minute at most, and writes nothing.
 fn leave_child() -> libc::pid_t {
-    // SAFETY: the child calls nothing but what a child of threads may call (signal-safety(7)), and comes not back.
+    // SAFETY: the child calls nothing but what a child of threads may call (signal-safety(7)), and does not
+    // come back.
     unsafe {
         let child = libc::fork();
         if child == 0 {

@@ -208,8 +208,8 @@ impl<W: Send> Hybrid<W> {
         Ok(Self { node, comm, workspaces, summary })
     }
 
-    /// Does a rank's work. If it fails, this says why and ends the job: the other ranks would wait for what this
-    /// one does not do any more, and an MPI waits at its end for all of them.
+    /// Does a rank's work. If it fails, this says why and ends the job: the other ranks would wait for what
+    /// this one does not do any more, and an MPI waits at its end for all of them.
     ///
     /// ```standalone_crate
     /// use bdrun_hybrid::{Communicator, Hybrid, HybridConfig};

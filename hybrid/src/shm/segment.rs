@@ -3,8 +3,8 @@
 //! The file is in `/dev/shm` from when rank 0 has made it until all ranks have come; then it has no name any
 //! more, and the last rank that ends frees it. Each rank holds a lock on its own byte of the file as long as
 //! it lives (an open file description lock, which the kernel takes away with the process): so the others know
-//! when it has ended, and a file whose rank 0 has ended before all had come is known to be nobody's. A child that
-//! it has forked keeps its lock: so it also says which process it is.
+//! when it has ended, and a file whose rank 0 has ended before all had come is known to be nobody's. A child
+//! that it has forked keeps its lock: so it also says which process it is.
 
 use std::fs::File;
 use std::io;
