@@ -9,6 +9,7 @@ use bdrun_mpi_core::group::Group as Members;
 use bdrun_mpi_core::info::Info as Content;
 
 use crate::Mpi;
+use crate::face::Object;
 use crate::failure::Answer;
 use crate::handle::{Errhandler, Group, Info, Session as Handle};
 use crate::handlers::{Handler, Kind};
@@ -63,9 +64,14 @@ impl Mpi {
 
     pub(crate) fn new_session(&self, info: Info, errhandler: Errhandler) -> Answer<Handle> {
         let handler = self.handler(errhandler, Kind::Session)?;
-        let info =
-            if info == Info::NULL { Content::default() } else { self.with_info(info, |i| Ok(i.clone()))? };
+        let made = self.begun_session(info, handler.clone());
+        made.map_err(|failure| failure.told_to(handler, Object::Session(Handle::NULL)))
+    }
+
+    fn begun_session(&self, info: Info, handler: Handler) -> Answer<Handle> {
+        let info = self.content_of(info)?;
         self.begin()?;
+        let _one = self.life.lock();
         self.link()?.set_begun(true);
         Ok(self.sessions.add(Arc::new(Session {
             number: NEXT.fetch_add(1, SeqCst),
@@ -76,6 +82,7 @@ impl Mpi {
     }
 
     pub(crate) fn end_session(&self, session: Handle) -> Answer<Handle> {
+        let _one = self.life.lock();
         self.sessions.take(session).ok_or(Class::Session)?;
         if self.goes_on().is_err() {
             self.link()?.set_begun(false);

@@ -11,7 +11,7 @@ use crate::args::Handles;
 use crate::calls::{Communicators, Environment, Errors, Messages, Requests};
 use crate::face::Object;
 use crate::failure::{Failure, Told};
-use crate::handle::{Comm, Errhandler, Info, Request};
+use crate::handle::{Comm, Errhandler, Group, Info, Request, Session};
 
 /// What was received of a message that is too long: from whom, and how much.
 fn is_truncated(told: Told<crate::args::Status>, tag: i64) {
@@ -129,5 +129,41 @@ fn failures_are_told_to_communicators_of_sessions() {
         mpi.send(at(&[1_i32, 2]), 2, INT, 0, 0, comm).unwrap();
         let failure = mpi.wait(super::one(&mut request)).unwrap().failure.expect("it is too long");
         assert_eq!((failure.on, failure.freed), (Some(Object::Comm(comm)), None));
+    }
+}
+
+/// Of what objects it was called, with which codes.
+static GIVEN: std::sync::Mutex<Vec<(u64, c_int)>> = std::sync::Mutex::new(vec![]);
+
+unsafe extern "C" fn gives(object: *mut u64, code: *mut c_int) {
+    // SAFETY: a handle and a code.
+    GIVEN.lock().unwrap().push(unsafe { (object.read(), code.read()) });
+}
+
+/// There may be no other handler, as MPI is not initialised: without it such a failure ends the process.
+#[test]
+fn who_is_given_a_handler_is_told_by_that_what_fails_in_the_call() {
+    let mpi = Mpi::new();
+    let (wrong, nothing) = (Info(0x5000), std::ptr::null());
+    // SAFETY: functions of that type; a string is there or not.
+    unsafe {
+        let of_sessions = mpi.session_create_errhandler(gives as *mut c_void).unwrap();
+        let of_comms = mpi.comm_create_errhandler(gives as *mut c_void).unwrap();
+        let session = mpi.session_init(Info::NULL, Errhandler::RETURN).unwrap();
+        let group = mpi.group_from_session_pset(session, c"mpi://SELF".as_ptr()).unwrap();
+        for returns in [true, false] {
+            let handler = |other| if returns { Errhandler::RETURN } else { other };
+            let tell = |failure: Failure| mpi.tell(Object::Nothing, &failure);
+            // MPI_ERR_INFO, MPI_ERR_ARG, MPI_ERR_GROUP, MPI_ERR_RANK
+            assert_eq!(tell(mpi.session_init(wrong, handler(of_sessions)).unwrap_err()), 34);
+            let comm = |group, tag| mpi.comm_create_from_group(group, tag, Info::NULL, handler(of_comms));
+            assert_eq!(tell(comm(group, nothing).unwrap_err()), 13);
+            assert_eq!(tell(comm(Group::NULL, c"a".as_ptr()).unwrap_err()), 9);
+            let (tag, handler) = (c"a".as_ptr(), handler(of_comms));
+            let inter = mpi.intercomm_create_from_groups(group, 1, group, 0, tag, Info::NULL, handler);
+            assert_eq!(tell(inter.unwrap_err()), 6);
+        }
+        let (comm, session) = (Comm::NULL.0, Session::NULL.0);
+        assert_eq!(*GIVEN.lock().unwrap(), [(session, 34), (comm, 13), (comm, 9), (comm, 6)]);
     }
 }
