@@ -15,6 +15,7 @@ use crate::failure::{Answer, Failure};
 use crate::groups::UNDEFINED;
 use crate::handle::{Comm, Errhandler, Group, Info, Request};
 use crate::handlers::{Handler, Kind};
+use crate::hints;
 use crate::intercommunicators::{everybody, tag_of};
 use crate::link::{Link, Meeting, Needed, Parcel, Place, Whom};
 
@@ -241,7 +242,6 @@ impl Mpi {
         others.iter().try_for_each(|&other| self.say(within, other, tag, &said))?;
         opened
     }
-}
 
     /// `MPI_Comm_create_from_group`.
     ///
@@ -266,6 +266,7 @@ impl Mpi {
         made.with(|state| state.info = content);
         Ok(self.new_comm(Some(made)))
     }
+}
 
 impl Communicators for Mpi {
     unsafe fn comm_compare(&self, comm1: Comm, comm2: Comm) -> Answer<i64> {
@@ -359,7 +360,8 @@ impl Communicators for Mpi {
     }
 
     unsafe fn comm_get_info(&self, comm: Comm) -> Answer<Info> {
-        let content = self.comm(comm)?.with(|state| state.info.clone());
+        let comm = self.comm(comm)?;
+        let content = self.hints_told(&comm, hints::COMM)?;
         Ok(self.new_info(content))
     }
 

@@ -123,6 +123,14 @@ impl Mpi {
         self.life.main.load(SeqCst) == thread()
     }
 
+    /// That of memory which a program allocates with these hints (MPI-5.0, section 9.2).
+    fn alignment(&self, info: Info) -> Answer<usize> {
+        let content = self.content_of(info)?;
+        let asked = content.get(b"mpi_minimum_memory_alignment", self.limits())?;
+        let asked = asked.and_then(|asked| str::from_utf8(asked).ok()?.trim().parse::<usize>().ok());
+        Ok(asked.filter(|asked| asked.is_power_of_two()).unwrap_or(0).max(64))
+    }
+
     fn running(&self) -> Answer<()> {
         self.world().map(drop)
     }
@@ -142,14 +150,15 @@ impl Environment for Mpi {
         self.die(&format!("MPI_Abort({on}, {errorcode})"), exit)
     }
 
-    unsafe fn alloc_mem(&self, size: i64, _: Info, at: *mut c_void) -> Answer<()> {
+    unsafe fn alloc_mem(&self, size: i64, info: Info, at: *mut c_void) -> Answer<()> {
         let size = usize::try_from(size).map_err(|_| Class::Arg)?;
+        let align = self.alignment(info)?;
         if at.is_null() {
             return Err(Class::Arg.into());
         }
         let mut block = std::ptr::null_mut();
         // SAFETY: the pointer is to a local.
-        if unsafe { libc::posix_memalign(&raw mut block, 64, size.max(1)) } != 0 {
+        if unsafe { libc::posix_memalign(&raw mut block, align, size.max(1)) } != 0 {
             return Err(Class::NoMemory.into());
         }
         // SAFETY: the caller's: there is room for a pointer.
@@ -171,6 +180,7 @@ impl Environment for Mpi {
         }
         self.leave_critical_if_in()?;
         self.check(world)?;
+        let _one = self.life.lock();
         self.life.stage.store(AFTER, SeqCst);
         // A session may go on.
         if self.goes_on().is_err() {
@@ -183,7 +193,6 @@ impl Environment for Mpi {
         Ok(self.is_over())
     }
 
-        let _one = self.life.lock();
     unsafe fn get_hw_resource_info(&self) -> Answer<Info> {
         Ok(self.new_info(Content::default()))
     }
