@@ -1,6 +1,7 @@
 //! What a program is told of what has failed, and whose error handler is told.
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use bdrun_mpi_core::error::{Class, Code};
 
@@ -166,4 +167,58 @@ fn who_is_given_a_handler_is_told_by_that_what_fails_in_the_call() {
         let (comm, session) = (Comm::NULL.0, Session::NULL.0);
         assert_eq!(*GIVEN.lock().unwrap(), [(session, 34), (comm, 13), (comm, 9), (comm, 6)]);
     }
+}
+
+/// How often a request's memory was given back.
+static FREED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn frees(_: *mut c_void) -> c_int {
+    FREED.fetch_add(1, SeqCst);
+    0
+}
+
+/// Waits for something that another thread does soon; where that has no processor, it gets this one.
+fn until<T>(mut is_there: impl FnMut() -> Option<T>) -> T {
+    let mut looks = 0;
+    loop {
+        if let Some(there) = is_there() {
+            return there;
+        }
+        looks += 1;
+        if looks % 1000 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+    }
+}
+
+/// By whoever of the two comes last, and once.
+#[test]
+fn a_request_that_is_freed_while_it_completes_goes() {
+    const TIMES: u32 = 30_000;
+    run(1, |mpi, _| {
+        let (query, frees, none) = (query as *mut c_void, frees as *mut c_void, std::ptr::null_mut());
+        // Both spin, so that they come as close to each other as they can.
+        let (given, freed) = (AtomicU64::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for nth in 0..TIMES {
+                    let request = until(|| Some(given.swap(0, SeqCst)).filter(|&request| request != 0));
+                    (0..nth % 61).for_each(|_| std::hint::spin_loop());
+                    // SAFETY: a request.
+                    let told = unsafe { mpi.request_free(Request(request)) };
+                    assert_eq!(told.unwrap().failure, None);
+                    freed.store(nth + 1, SeqCst);
+                }
+            });
+            for nth in 0..TIMES {
+                // SAFETY: functions of that type.
+                unsafe {
+                    let request = mpi.grequest_start(query, frees, frees, none).unwrap();
+                    given.store(request.0, SeqCst);
+                    (0..nth % 97).for_each(|_| std::hint::spin_loop());
+                    mpi.grequest_complete(request).unwrap();
+                }
+                until(|| (freed.load(SeqCst) == nth + 1).then_some(()));
+            }
+        });
+        assert_eq!(FREED.load(SeqCst), TIMES);
+    });
 }

@@ -177,6 +177,10 @@ contains
       ierror)
     call MPI_Wait(request, MPI_STATUS_IGNORE, ierror)
     call check(all(takes == [(100 * i + rank, i = 0, size - 1)]), 'ialltoallw')
+    ! Nobody looks at what would be sent.
+    takes = gives
+    call MPI_Alltoallw(MPI_IN_PLACE, [0], [0], [MPI_DATATYPE_NULL], takes, counts, places, types, MPI_COMM_WORLD, ierror)
+    call check(all(takes == [(100 * i + rank, i = 0, size - 1)]), 'alltoallw in place')
     if (rank == 0) gives = [(i * i, i = 1, size)]
     call MPI_Scatter(gives, 1, MPI_INTEGER, most, 1, MPI_INTEGER, 0, MPI_COMM_WORLD, ierror)
     call check(most == (rank + 1) ** 2, 'scatter')
