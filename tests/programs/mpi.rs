@@ -299,3 +299,11 @@ fn sessions_begin_in_several_threads_at_once() {
         assert_eq!(sorted(&outcome), expected.concat(), "{outcome:?}");
     }
 }
+
+#[test]
+fn who_only_gets_messages_completes_what_it_has_begun() {
+    let dir = Directory::new("progress");
+    let Some(program) = compiled(&dir, "progress") else { return };
+    let outcome = bdrun_args(["-np", "2", text(&program)]).succeed();
+    assert_eq!(sorted(&outcome), ["complete 1"; 2]);
+}

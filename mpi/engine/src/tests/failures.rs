@@ -1,7 +1,8 @@
 //! What a program is told of what has failed, and whose error handler is told.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use bdrun_mpi_core::error::{Class, Code};
 
@@ -11,8 +12,9 @@ use crate::Mpi;
 use crate::args::Handles;
 use crate::calls::{Communicators, Environment, Errors, Messages, Requests};
 use crate::face::Object;
-use crate::failure::{Failure, Told};
+use crate::failure::{Answer, Failure, Told};
 use crate::handle::{Comm, Errhandler, Group, Info, Request, Session};
+use crate::link::{Alone, Awaited, Come, Coming, Head, Limits, Link, Meeting, Place};
 
 /// What was received of a message that is too long: from whom, and how much.
 fn is_truncated(told: Told<crate::args::Status>, tag: i64) {
@@ -221,4 +223,69 @@ fn a_request_that_is_freed_while_it_completes_goes() {
         });
         assert_eq!(FREED.load(SeqCst), TIMES);
     });
+}
+
+/// Something that comes is damaged, behind what is not.
+#[derive(Debug, Default)]
+struct Damaged {
+    link: Alone,
+    is_damaged: AtomicBool,
+}
+
+impl Link for Damaged {
+    fn process(&self) -> u32 {
+        0
+    }
+
+    fn processes(&self) -> u32 {
+        1
+    }
+
+    fn send(&self, to: u32, head: Head, data: &[&[u8]]) -> Answer<()> {
+        self.link.send(to, head, data)
+    }
+
+    fn receive(&self, take: &mut dyn FnMut(Head, Come<'_>)) -> Answer<()> {
+        self.link.receive(take)?;
+        if self.is_damaged.load(SeqCst) { Err(Class::Other.into()) } else { Ok(()) }
+    }
+
+    fn wait(&self, awaited: Awaited, limits: Limits<'_>) {
+        self.link.wait(awaited, limits);
+    }
+
+    fn nudge(&self) {}
+
+    fn wake(&self, _: u32) {}
+
+    fn open(&self, members: &[u32]) -> Answer<Place> {
+        self.link.open(members)
+    }
+
+    fn close(&self, _: Place) {}
+
+    fn meet(&self, place: Place, coming: &Coming<'_>) -> Answer<Box<dyn Meeting>> {
+        self.link.meet(place, coming)
+    }
+}
+
+#[test]
+fn what_came_before_what_is_damaged_is_received() {
+    let (mpi, link) = (Mpi::new(), Arc::new(Damaged::default()));
+    mpi.link.set(link.clone()).expect("it is new");
+    // SAFETY: buffers of the size that is said.
+    unsafe {
+        mpi.init(std::ptr::null_mut(), std::ptr::null_mut()).unwrap();
+        let mut data = [0_i32];
+        let request = mpi.irecv(into(&mut data), 1, INT, 0, 0, WORLD).unwrap();
+        // Its sender waits until it is told that it was received.
+        let send = mpi.issend(at(&[7_i32]), 1, INT, 0, 0, WORLD).unwrap();
+        link.is_damaged.store(true, SeqCst);
+        assert_eq!(super::test(&mpi, request).unwrap_err().code, Code::Class(Class::Other));
+        link.is_damaged.store(false, SeqCst);
+        assert!(super::test(&mpi, request).unwrap().1, "it was there");
+        assert!(super::test(&mpi, send).unwrap().1);
+        assert_eq!(data, [7]);
+        mpi.finalize().unwrap();
+    }
 }
