@@ -287,8 +287,8 @@ fn what_a_program_has_left_is_said() {
     }
 }
 
-/// A rank joins its job once, whichever thread's session is the first; and what fails before `MPI_Init` is told
-/// as the call says.
+/// A rank joins its job once, whichever thread's session is the first; and what fails before `MPI_Init` is
+/// told as the call says.
 #[test]
 fn sessions_begin_in_several_threads_at_once() {
     let dir = Directory::new("sessions");
