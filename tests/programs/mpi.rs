@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::beyond_mpi::compiled;
 use crate::common::libraries::libraries;
 use crate::common::{Bdrun, Directory, Outcome, bdrun_args, proc, skipped};
 
@@ -284,4 +285,25 @@ fn what_a_program_has_left_is_said() {
             assert!(!said.contains("left at MPI_Finalize"), "{said}");
         }
     }
+}
+
+/// A rank joins its job once, whichever thread's session is the first; and what fails before `MPI_Init` is
+/// told as the call says.
+#[test]
+fn sessions_begin_in_several_threads_at_once() {
+    let dir = Directory::new("sessions");
+    let Some(program) = compiled(&dir, "sessions") else { return };
+    for _ in 0..10 {
+        let outcome = bdrun_args(["-np", "2", text(&program)]).succeed();
+        let expected = ["begun 0 0", "of 2", "refused 1"].map(|line| [line; 2]);
+        assert_eq!(sorted(&outcome), expected.concat(), "{outcome:?}");
+    }
+}
+
+#[test]
+fn who_only_gets_messages_completes_what_it_has_begun() {
+    let dir = Directory::new("progress");
+    let Some(program) = compiled(&dir, "progress") else { return };
+    let outcome = bdrun_args(["-np", "2", text(&program)]).succeed();
+    assert_eq!(sorted(&outcome), ["complete 1"; 2]);
 }

@@ -84,7 +84,6 @@ numbers! {
     thread_in thread_out,
     order_in order_out,
     distribution_in distribution_out,
-    darg_in darg_out,
     combiner_in combiner_out,
     typeclass_in typeclass_out,
     comparison_in comparison_out,
@@ -98,6 +97,10 @@ numbers! {
     bind_in bind_out,
     scope_in scope_out,
     pvarclass_in pvarclass_out,
+}
+
+pub fn darg_in(value: c_int) -> Answer<i64> {
+    Ok(bdrun_mpi::standard::darg_in(value))
 }
 
 #[inline(always)]

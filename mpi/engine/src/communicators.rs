@@ -10,11 +10,12 @@ use bdrun_mpi_core::info::Info as Content;
 use crate::Mpi;
 use crate::calls::Communicators;
 use crate::comm::{Communicator, Form, Groups};
-use crate::face::Kind as FaceKind;
+use crate::face::{Kind as FaceKind, Object};
 use crate::failure::{Answer, Failure};
 use crate::groups::UNDEFINED;
 use crate::handle::{Comm, Errhandler, Group, Info, Request};
 use crate::handlers::{Handler, Kind};
+use crate::hints;
 use crate::intercommunicators::{everybody, tag_of};
 use crate::link::{Link, Meeting, Needed, Parcel, Place, Whom};
 
@@ -241,6 +242,30 @@ impl Mpi {
         others.iter().try_for_each(|&other| self.say(within, other, tag, &said))?;
         opened
     }
+
+    /// `MPI_Comm_create_from_group`.
+    ///
+    /// # Safety
+    /// The string is null or ends.
+    unsafe fn made_of_group(
+        &self,
+        group: Group,
+        stringtag: *const c_char,
+        info: Info,
+        handler: Handler,
+    ) -> Answer<Comm> {
+        let (group, link, content) = (self.group(group)?, self.link()?, self.content_of(info)?);
+        if group.size() == 0 {
+            return Ok(Comm::NULL);
+        }
+        let rank = group.rank_of(link.process()).ok_or(Class::Group)?;
+        // SAFETY: the caller's.
+        let tag = unsafe { tag_of(stringtag) }?;
+        let place = self.made_by_members(&everybody(link), &group, tag)?;
+        let made = Communicator::new(link, Some(place), Groups::one((*group).clone()), rank, handler);
+        made.with(|state| state.info = content);
+        Ok(self.new_comm(Some(made)))
+    }
 }
 
 impl Communicators for Mpi {
@@ -295,18 +320,10 @@ impl Communicators for Mpi {
         info: Info,
         errhandler: Errhandler,
     ) -> Answer<Comm> {
-        let (group, handler) = (self.group(group)?, self.handler(errhandler, Kind::Comm)?);
-        let (link, content) = (self.link()?, self.content_of(info)?);
-        if group.size() == 0 {
-            return Ok(Comm::NULL);
-        }
-        let rank = group.rank_of(link.process()).ok_or(Class::Group)?;
+        let handler = self.handler(errhandler, Kind::Comm)?;
         // SAFETY: the caller's.
-        let tag = unsafe { tag_of(stringtag) }?;
-        let place = self.made_by_members(&everybody(link), &group, tag)?;
-        let made = Communicator::new(link, Some(place), Groups::one((*group).clone()), rank, handler);
-        made.with(|state| state.info = content);
-        Ok(self.new_comm(Some(made)))
+        let made = unsafe { self.made_of_group(group, stringtag, info, handler.clone()) };
+        made.map_err(|failure| failure.told_to(handler, Object::Comm(Comm::NULL)))
     }
 
     unsafe fn comm_create_group(&self, comm: Comm, group: Group, tag: i64) -> Answer<Comm> {
@@ -343,7 +360,8 @@ impl Communicators for Mpi {
     }
 
     unsafe fn comm_get_info(&self, comm: Comm) -> Answer<Info> {
-        let content = self.comm(comm)?.with(|state| state.info.clone());
+        let comm = self.comm(comm)?;
+        let content = self.hints_told(&comm, hints::COMM)?;
         Ok(self.new_info(content))
     }
 
@@ -434,12 +452,13 @@ impl Communicators for Mpi {
         info: Info,
         errhandler: Errhandler,
     ) -> Answer<Comm> {
-        // SAFETY: the caller's.
-        let tag = unsafe { tag_of(stringtag) }?;
-        let content = self.content_of(info)?;
         let handler = self.handler(errhandler, Kind::Comm)?;
         let (local, remote) = ((local_group, local_leader), (remote_group, remote_leader));
-        self.connect_groups(local, remote, tag, (content, handler))
+        let content = self.content_of(info);
+        // SAFETY: the caller's.
+        let tag = unsafe { tag_of(stringtag) };
+        let made = tag.and_then(|tag| self.connect_groups(local, remote, tag, (content?, handler.clone())));
+        made.map_err(|failure| failure.told_to(handler, Object::Comm(Comm::NULL)))
     }
 
     unsafe fn intercomm_merge(&self, intercomm: Comm, high: bool) -> Answer<Comm> {

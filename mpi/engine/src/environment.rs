@@ -1,8 +1,8 @@
 //! The life of MPI in a process, and what is around it (MPI-5.0, chapters 9 and 11).
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bdrun_mpi_core::error::Class;
@@ -28,6 +28,8 @@ pub struct Life {
     level: AtomicI64,
     /// The thread that initialised it, as C's library knows it.
     main: AtomicU64,
+    /// By who begins or ends: a session may be another thread's (MPI-5.0, section 11.3.1).
+    changes: Mutex<()>,
 }
 
 const BEFORE: u8 = 0;
@@ -37,7 +39,13 @@ const AFTER: u8 = 2;
 impl Life {
     /// Not initialised.
     pub const fn new() -> Self {
-        Self { stage: AtomicU8::new(BEFORE), level: AtomicI64::new(LEVELS[0]), main: AtomicU64::new(0) }
+        let (stage, level) = (AtomicU8::new(BEFORE), AtomicI64::new(LEVELS[0]));
+        Self { stage, level, main: AtomicU64::new(0), changes: Mutex::new(()) }
+    }
+
+    /// No other thread begins or ends meanwhile.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -60,8 +68,18 @@ fn clock(read: impl FnOnce(&mut libc::timespec) -> c_int) -> Duration {
 impl Mpi {
     /// There is something that carries bytes.
     pub(crate) fn begin(&self) -> Answer<()> {
+        self.begin_with(Node::connect)
+    }
+
+    fn begin_with(&self, connect: impl FnOnce() -> Answer<Option<Node>>) -> Answer<()> {
+        if self.link.get().is_some() {
+            return Ok(());
+        }
+        // A process joins a job once: a second thread that tried would be refused, and take from the first
+        // what it has joined with.
+        let _one = self.life.lock();
         if self.link.get().is_none() {
-            let link: Arc<dyn Link> = match Node::connect()? {
+            let link: Arc<dyn Link> = match connect()? {
                 Some(node) => self.node.get_or_init(|| Arc::new(node)).clone(),
                 None => Arc::new(Alone::default()),
             };
@@ -85,8 +103,11 @@ impl Mpi {
         let link = self.link()?;
         let world = Arc::new(World::new(&**link));
         link.set_name(EVERYBODY, "MPI_COMM_WORLD");
-        link.set_begun(true);
-        let _ = self.world.set(world);
+        {
+            let _one = self.life.lock();
+            let _ = self.world.set(world);
+            link.set_begun(true);
+        }
         self.life.level.store(level, SeqCst);
         self.life.main.store(thread(), SeqCst);
         Ok(level)
@@ -100,6 +121,14 @@ impl Mpi {
     /// Whether this is the thread that initialised MPI.
     pub(crate) fn is_main_thread(&self) -> bool {
         self.life.main.load(SeqCst) == thread()
+    }
+
+    /// That of memory which a program allocates with these hints (MPI-5.0, section 9.2).
+    fn alignment(&self, info: Info) -> Answer<usize> {
+        let content = self.content_of(info)?;
+        let asked = content.get(b"mpi_minimum_memory_alignment", self.limits())?;
+        let asked = asked.and_then(|asked| str::from_utf8(asked).ok()?.trim().parse::<usize>().ok());
+        Ok(asked.filter(|asked| asked.is_power_of_two()).unwrap_or(0).max(64))
     }
 
     fn running(&self) -> Answer<()> {
@@ -121,14 +150,15 @@ impl Environment for Mpi {
         self.die(&format!("MPI_Abort({on}, {errorcode})"), exit)
     }
 
-    unsafe fn alloc_mem(&self, size: i64, _: Info, at: *mut c_void) -> Answer<()> {
+    unsafe fn alloc_mem(&self, size: i64, info: Info, at: *mut c_void) -> Answer<()> {
         let size = usize::try_from(size).map_err(|_| Class::Arg)?;
+        let align = self.alignment(info)?;
         if at.is_null() {
             return Err(Class::Arg.into());
         }
         let mut block = std::ptr::null_mut();
         // SAFETY: the pointer is to a local.
-        if unsafe { libc::posix_memalign(&raw mut block, 64, size.max(1)) } != 0 {
+        if unsafe { libc::posix_memalign(&raw mut block, align, size.max(1)) } != 0 {
             return Err(Class::NoMemory.into());
         }
         // SAFETY: the caller's: there is room for a pointer.
@@ -150,8 +180,12 @@ impl Environment for Mpi {
         }
         self.leave_critical_if_in()?;
         self.check(world)?;
+        let _one = self.life.lock();
         self.life.stage.store(AFTER, SeqCst);
-        self.link()?.set_begun(false);
+        // A session may go on.
+        if self.goes_on().is_err() {
+            self.link()?.set_begun(false);
+        }
         Ok(())
     }
 
@@ -256,5 +290,36 @@ impl Environment for Mpi {
     unsafe fn wtime(&self) -> Answer<f64> {
         // SAFETY: the pointer is to a local.
         Ok(clock(|time| unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time) }).as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    /// A process joins its job once, though sessions begin in several threads at the same time.
+    #[test]
+    fn threads_that_begin_at_once_connect_once() {
+        for _ in 0..10 {
+            let (mpi, barrier, times) = (Mpi::new(), Barrier::new(4), AtomicU32::new(0));
+            let connect = || {
+                times.fetch_add(1, SeqCst);
+                std::thread::sleep(Duration::from_millis(5));
+                Ok(None)
+            };
+            let begin = || {
+                barrier.wait();
+                mpi.begin_with(connect)
+            };
+            let all: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(begin)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+            });
+            assert_eq!((all, times.into_inner()), (vec![Ok(()); 4], 1));
+            assert!(mpi.link.get().is_some());
+        }
     }
 }

@@ -79,6 +79,10 @@ pub enum Kind {
     Session,
 }
 
+/// `MPI_DISTRIBUTE_DFLT_DARG`, for the engine. Of each ABI it is a number that in the others is a size of
+/// blocks like any other: so here it is no `int`.
+pub const DEFAULT_DARG: i64 = i64::MIN;
+
 /// What a number means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {

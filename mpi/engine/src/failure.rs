@@ -6,6 +6,7 @@ use bdrun_mpi_core::error::{Class, Code};
 
 use crate::comm::Communicator;
 use crate::face::Object;
+use crate::handlers::Handler;
 
 /// Why a call has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,18 @@ pub struct Failure {
     pub on: Option<Object>,
     /// The same, if the program has freed that communicator: it goes on as long as its requests.
     pub freed: Option<Freed>,
+    /// The handler that the call was given for what it makes, and what its function is told of: before all
+    /// others.
+    pub given: Option<(Handler, Object)>,
+}
+
+impl Failure {
+    /// A failure of a call that was given a handler for what it makes. There is no such object yet: `on` is
+    /// a handle of nothing.
+    #[must_use]
+    pub fn told_to(self, handler: Handler, on: Object) -> Self {
+        Self { given: Some((handler, on)), ..self }
+    }
 }
 
 /// A communicator of which the program has no handle any more.
@@ -54,7 +67,13 @@ impl<T> Told<T> {
 
 impl From<Class> for Failure {
     fn from(class: Class) -> Self {
-        Self { code: Code::Class(class), text: None, on: None, freed: None }
+        Code::Class(class).into()
+    }
+}
+
+impl From<Code> for Failure {
+    fn from(code: Code) -> Self {
+        Self { code, text: None, on: None, freed: None, given: None }
     }
 }
 

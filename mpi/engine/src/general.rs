@@ -23,8 +23,10 @@ pub struct General {
     pub free: usize,
     pub cancel: usize,
     pub state: usize,
-    /// `MPI_Request_free` was called before it was complete.
+    /// `MPI_Request_free` was called.
     pub is_freed: AtomicBool,
+    /// It was that call, or the one that completes it, which came last: that one ends it.
+    pub has_ended: AtomicBool,
 }
 
 impl General {

@@ -130,7 +130,8 @@ impl Mpi {
         }
         // One that was freed has a handle again while its handler is called, which may use it.
         let lent = failure.freed.as_ref().map(|freed| self.comms.add::<Comm>(freed.0.clone()));
-        let (handler, on) = self.handler_of(lent.map(Object::Comm).or(failure.on).unwrap_or(on));
+        let on = || self.handler_of(lent.map(Object::Comm).or(failure.on).unwrap_or(on));
+        let (handler, on) = failure.given.clone().unwrap_or_else(on);
         match handler {
             Handler::Fatal | Handler::Abort => self.end(failure),
             Handler::Return => {}
@@ -153,8 +154,7 @@ impl Mpi {
     /// `MPI_Comm_call_errhandler` and its like.
     pub(crate) fn call_errhandler(&self, on: Object, value: i64) -> Answer<()> {
         let known = code(value).filter(|&code| self.with_codes(|codes| codes.class(code)).is_some());
-        let failure = Failure { code: known.ok_or(Class::Arg)?, text: None, on: None, freed: None };
-        self.tell(on, &failure);
+        self.tell(on, &known.ok_or(Class::Arg)?.into());
         Ok(())
     }
 

@@ -30,6 +30,7 @@ mod general;
 mod groups;
 pub mod handle;
 pub mod handlers;
+mod hints;
 mod infos;
 mod intercommunicators;
 mod languages;

@@ -218,7 +218,11 @@ impl Mpi {
                     *lock(&receives.started) = Some(all.clone());
                     operation.set_waits(Waits::All(all));
                 }
-                Err(failure) => operation.finish(Done { failure: Some(failure), ..Done::well() }),
+                Err(failure) => {
+                    // Nothing more arrives: who looks for a part is not to look for ever.
+                    *lock(&receives.started) = Some(vec![]);
+                    operation.finish(Done { failure: Some(failure), ..Done::well() });
+                }
             }
         }
         Ok(())
@@ -226,19 +230,14 @@ impl Mpi {
 
     fn receive_parts(&self, receives: &Receives, channel: Channel) -> Answer<Vec<Arc<Operation>>> {
         let (span, Channel { first_tag, parts, bytes }) = (&receives.span, channel);
-        let size = span.of().size();
         if parts.checked_mul(bytes) != Some(span.bytes() as i64) {
             let text = format!("{parts} parts of {bytes} bytes where {} are expected", span.bytes());
             return Err(Failure { text: Some(text), ..Class::Truncate.into() });
         }
-        if size > 0 && bytes % size != 0 {
-            let text = Some("parts that end within an element of the receiver's".into());
-            return Err(Failure { text, ..Class::UnsupportedOperation.into() });
-        }
-        let each = if size > 0 { bytes / size } else { 0 };
+        // Each side says for itself of which elements it is, and a part may end within one of the receiver's.
         let part = |nth: i64| {
             let want = Want { source: receives.from, tag: Some(first_tag + nth as i32) };
-            self.post_on(&receives.comm, PARTS, want, span.part(nth * each, each))
+            self.post_on(&receives.comm, PARTS, want, span.bytes_part((nth * bytes) as u64, bytes as u64))
         };
         (0..parts).map(part).collect()
     }

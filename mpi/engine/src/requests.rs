@@ -304,7 +304,7 @@ impl Requests for Mpi {
             operation.finish(Done::well());
             self.tell_threads();
         }
-        if general.is_freed.load(SeqCst) {
+        if general.is_freed.load(SeqCst) && !general.has_ended.swap(true, SeqCst) {
             // SAFETY: the caller's: functions of the program are such.
             return unsafe { self.finish_request(request, &found) }.1.map_or(Ok(()), Err);
         }
@@ -325,6 +325,7 @@ impl Requests for Mpi {
             cancel: cancel_fn as usize,
             state: extra_state as usize,
             is_freed: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
         };
         let operation = Mutex::new(Some(Operation::begun(Waits::Word)));
         Ok(self.requests.add(Arc::new(Request {
@@ -354,23 +355,23 @@ impl Requests for Mpi {
 
     unsafe fn request_free(&self, request: Handle) -> Answer<Told<Handle>> {
         let found = self.request(request)?.ok_or(Class::Request)?;
-        match &found.general {
-            // It goes when the program says that it is complete.
-            Some(general) if found.active().is_some_and(|operation| operation.look().is_none()) => {
-                general.is_freed.store(true, SeqCst);
-                Ok(Told::well(Handle::NULL))
-            }
-            _ => {
-                // SAFETY: the caller's: functions of the program are such.
-                let (_, failure) = unsafe { self.finish_request(request, &found) };
-                // One that is not persistent is gone already, and its place may be another thread's.
-                if found.start.is_some() {
-                    self.requests.take(request);
-                }
-                // It is gone also if the program's function has failed.
-                Ok(Told { given: Handle::NULL, failure })
+        if let Some(general) = &found.general {
+            // It goes when the program says that it is complete, which another thread may do now. That one
+            // completes it and then looks whether it is freed: one of both sees both, or both do.
+            general.is_freed.store(true, SeqCst);
+            let is_complete = found.active().is_none_or(|operation| operation.look().is_some());
+            if !is_complete || general.has_ended.swap(true, SeqCst) {
+                return Ok(Told::well(Handle::NULL));
             }
         }
+        // SAFETY: the caller's: functions of the program are such.
+        let (_, failure) = unsafe { self.finish_request(request, &found) };
+        // One that is not persistent is gone already, and its place may be another thread's.
+        if found.start.is_some() {
+            self.requests.take(request);
+        }
+        // It is gone also if the program's function has failed.
+        Ok(Told { given: Handle::NULL, failure })
     }
 
     unsafe fn request_get_status(&self, request: Handle) -> Answer<Told<(bool, Status)>> {

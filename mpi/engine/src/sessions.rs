@@ -9,6 +9,7 @@ use bdrun_mpi_core::group::Group as Members;
 use bdrun_mpi_core::info::Info as Content;
 
 use crate::Mpi;
+use crate::face::Object;
 use crate::failure::Answer;
 use crate::handle::{Errhandler, Group, Info, Session as Handle};
 use crate::handlers::{Handler, Kind};
@@ -17,6 +18,10 @@ use crate::text;
 
 /// The sets of processes that there are.
 const SETS: [&str; 2] = ["mpi://WORLD", "mpi://SELF"];
+/// Of which level a session may be. All of them are the last.
+const LEVELS: [&[u8]; 4] =
+    [b"MPI_THREAD_SINGLE", b"MPI_THREAD_FUNNELED", b"MPI_THREAD_SERIALIZED", b"MPI_THREAD_MULTIPLE"];
+const LEVEL: &[u8] = b"thread_level";
 
 /// Numbers of sessions.
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -29,7 +34,8 @@ pub struct Session {
     handler: Mutex<Handler>,
     /// For `MPI_Bsend`.
     pub buffers: Buffers,
-    info: Content,
+    /// By name, how threads may use it.
+    level: &'static [u8],
 }
 
 impl Session {
@@ -63,19 +69,27 @@ impl Mpi {
 
     pub(crate) fn new_session(&self, info: Info, errhandler: Errhandler) -> Answer<Handle> {
         let handler = self.handler(errhandler, Kind::Session)?;
-        let info =
-            if info == Info::NULL { Content::default() } else { self.with_info(info, |i| Ok(i.clone()))? };
+        let made = self.begun_session(info, handler.clone());
+        made.map_err(|failure| failure.told_to(handler, Object::Session(Handle::NULL)))
+    }
+
+    fn begun_session(&self, info: Info, handler: Handler) -> Answer<Handle> {
+        let info = self.content_of(info)?;
+        let asked = info.get(LEVEL, self.limits())?;
+        let level = LEVELS.into_iter().find(|&level| asked == Some(level)).unwrap_or(LEVELS[3]);
         self.begin()?;
+        let _one = self.life.lock();
         self.link()?.set_begun(true);
         Ok(self.sessions.add(Arc::new(Session {
             number: NEXT.fetch_add(1, SeqCst),
             handler: Mutex::new(handler),
             buffers: Buffers::new(),
-            info,
+            level,
         })))
     }
 
     pub(crate) fn end_session(&self, session: Handle) -> Answer<Handle> {
+        let _one = self.life.lock();
         self.sessions.take(session).ok_or(Class::Session)?;
         if self.goes_on().is_err() {
             self.link()?.set_begun(false);
@@ -85,7 +99,9 @@ impl Mpi {
 
     pub(crate) fn session_info(&self, session: Handle) -> Answer<Info> {
         let session = self.session(session)?;
-        Ok(self.new_info(session.info.clone()))
+        let mut content = self.hints_of_all()?;
+        content.set(LEVEL, session.level, self.limits())?;
+        Ok(self.new_info(content))
     }
 
     pub(crate) fn count_sets(&self, session: Handle) -> Answer<i64> {

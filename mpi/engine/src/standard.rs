@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use crate::args::Status as Told;
-use crate::face::{Face, Limits, Statuses};
+use crate::face::{DEFAULT_DARG, Face, Limits, Meaning, Statuses};
 
 /// `libmpi_abi.so.1`.
 pub static FACE: Face = Face {
@@ -22,13 +22,33 @@ pub static FACE: Face = Face {
     version: (5, 0),
     abi: (1, 0),
     handle: |_, handle| handle,
-    number: |_, number| number as c_int,
+    number: |meaning, number| match meaning {
+        Meaning::Darg => darg_out(number),
+        _ => number as c_int,
+    },
     error: |code| code.into(),
     status: Statuses { size: size_of::<Status>(), read, write },
     automatic: Some(2),
     duplicate: Some(1),
     all_handles: || 1,
 };
+
+/// `MPI_DISTRIBUTE_DFLT_DARG`.
+const DARG: c_int = 19;
+
+/// Of arguments of distributions: the only numbers that are others in the engine.
+#[inline]
+#[must_use]
+pub fn darg_in(value: c_int) -> i64 {
+    if value == DARG { DEFAULT_DARG } else { value.into() }
+}
+
+/// Back.
+#[inline]
+#[must_use]
+pub const fn darg_out(value: i64) -> c_int {
+    if value == DEFAULT_DARG { DARG } else { value as c_int }
+}
 
 /// `MPI_Status`.
 #[repr(C)]

@@ -160,5 +160,5 @@ pub unsafe extern "C" fn ompi_errhandler_invoke(
     let code = face::error_in(error).ok().and_then(code).unwrap_or(Code::Class(Class::Unknown));
     // SAFETY: the caller's: a text that ends, or nothing.
     let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
-    face::error_out(calls().tell(on, &Failure { code, text, on: None, freed: None }))
+    face::error_out(calls().tell(on, &Failure { text, ..code.into() }))
 }

@@ -2,6 +2,9 @@
 
 use std::ffi::c_int;
 
+use bdrun_mpi::face::DEFAULT_DARG;
+use bdrun_mpi::standard;
+
 include!(concat!(env!("OUT_DIR"), "/numbers.rs"));
 
 /// What means nothing in this ABI; nor does it for the engine.
@@ -112,21 +115,19 @@ pub fn keyval_out(value: i64) -> c_int {
     }
 }
 
-/// Of arguments of distributions. The standard's `MPI_DISTRIBUTE_DFLT_DARG` is 19, which is an ordinary size
-/// of blocks here: the engine cannot be told that one, so it means nothing.
+/// Of arguments of distributions: `MPI_DISTRIBUTE_DFLT_DARG`, and sizes of blocks.
 #[must_use]
 pub fn darg_in(value: c_int) -> i64 {
-    match taken(DARGS, value) {
-        Some(standard) => standard,
-        None if given(DARGS, value.into()).is_some() => NOTHING,
-        None => value.into(),
-    }
+    taken(DARGS, value).map_or(value.into(), |_| DEFAULT_DARG)
 }
 
 /// Back.
 #[must_use]
 pub fn darg_out(value: i64) -> c_int {
-    given(DARGS, value).unwrap_or(value as c_int)
+    match value {
+        DEFAULT_DARG => given(DARGS, standard::darg_out(value).into()).unwrap_or_default(),
+        size => size as c_int,
+    }
 }
 
 /// Of displacements of views: -1 is the standard's `MPI_DISPLACEMENT_CURRENT`.
@@ -229,8 +230,10 @@ mod tests {
         assert_eq!((keyval_in(-1), keyval_out(0)), (0, -1));
         assert_eq!((keyval_in(0x1003), keyval_out(0x1003)), (0x1003, 0x1003));
         assert_eq!((keyval_in(40), keyval_out(40)), (NOTHING, -1));
-        assert_eq!((darg_in(-1), darg_in(4), darg_in(19)), (19, 4, NOTHING));
-        assert_eq!((darg_out(19), darg_out(4)), (-1, 4));
+        assert_eq!((darg_in(-1), darg_out(DEFAULT_DARG)), (DEFAULT_DARG, -1));
+        // What is the constant in other ABIs, too.
+        assert_eq!([4, 19, -49767].map(darg_in), [4, 19, -49767]);
+        assert_eq!([4, 19, -49767].map(darg_out), [4, 19, -49767]);
         assert_eq!([-54278278, -1, 0, 8].map(displacement_in), [-1, NOTHING, 0, 8]);
     }
 }

@@ -97,6 +97,10 @@ pub fn is_in_fortran(function: &Function) -> bool {
 /// How many a handle's or status's array has.
 fn length(argument: &Argument) -> String {
     match argument.kind.length.as_deref() {
+        // Who sends what he receives has none to say.
+        Some("peers") if argument.name == "sendtypes" => {
+            "if face::is_in_place(sendbuf) { 0 } else { peers(comm) }".into()
+        }
         Some("peers") => "peers(comm)".into(),
         Some("sources") => "neighbours(comm).0".into(),
         Some("destinations") => "neighbours(comm).1".into(),
@@ -389,6 +393,19 @@ mod tests {
         // A request that failed is gone as well.
         assert!(said("wait").contains("let mut own_request = Request::of(read(request));"));
         assert!(!said("wait").contains("if code == 0"));
+    }
+
+    /// Who sends what he receives may give one datatype that is none.
+    #[test]
+    fn datatypes_that_are_ignored_are_not_read() {
+        for name in ["alltoallw", "ialltoallw", "alltoallw_init"] {
+            let text = said(name);
+            let sends = "let mut own_sendtypes = read_all::<Datatype>(sendtypes, if face::is_in_place(sendbuf) { 0 } \
+                         else { peers(comm) });";
+            let receives = "let mut own_recvtypes = read_all::<Datatype>(recvtypes, peers(comm));";
+            assert!(text.contains(sends) && text.contains(receives), "{text}");
+        }
+        assert!(said("neighbor_alltoallw").contains("read_all::<Datatype>(sendtypes, neighbours(comm).1)"));
     }
 
     #[test]

@@ -31,6 +31,11 @@ impl Ordered for LongDouble {
             (negative, _) => negative && (a != 0 || b != 0),
         }
     }
+
+    fn is_equal(self, other: Self) -> bool {
+        let (a, b) = (self.magnitude(), other.magnitude());
+        a.is_some() && a == b && (a == Some(0) || self.sign() == other.sign())
+    }
 }
 
 impl Signed for LongDouble {

@@ -283,7 +283,8 @@ unsafe fn locate<T: Ordered, I: Ordered>(
             if is_better(a, b) {
                 to.cast::<T>().write_unaligned(a);
                 j.write_unaligned(i.read_unaligned());
-            } else if !is_better(b, a) && i.read_unaligned().is_less(j.read_unaligned()) {
+            // Of what is no number none is better, and none is equal.
+            } else if a.is_equal(b) && i.read_unaligned().is_less(j.read_unaligned()) {
                 j.write_unaligned(i.read_unaligned());
             }
         }

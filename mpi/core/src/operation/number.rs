@@ -9,6 +9,8 @@ pub(super) trait Number: Copy {
 /// Has an order.
 pub(super) trait Ordered: Copy {
     fn is_less(self, other: Self) -> bool;
+    /// Neither is less, and both are numbers.
+    fn is_equal(self, other: Self) -> bool;
 }
 
 /// Is true or not.
@@ -36,6 +38,9 @@ macro_rules! integers {
         impl Ordered for $type {
             fn is_less(self, other: Self) -> bool {
                 self < other
+            }
+            fn is_equal(self, other: Self) -> bool {
+                self == other
             }
         }
         impl Truth for $type {
@@ -65,6 +70,9 @@ macro_rules! floats {
         impl Ordered for $type {
             fn is_less(self, other: Self) -> bool {
                 self < other
+            }
+            fn is_equal(self, other: Self) -> bool {
+                self == other
             }
         }
     )* };
@@ -170,5 +178,9 @@ impl Signed for Half {
 impl Ordered for Half {
     fn is_less(self, other: Self) -> bool {
         self.wide() < other.wide()
+    }
+
+    fn is_equal(self, other: Self) -> bool {
+        self.wide() == other.wide()
     }
 }

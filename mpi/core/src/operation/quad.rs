@@ -27,6 +27,11 @@ impl Ordered for Quad {
             (negative, _) => negative && (a != 0 || b != 0),
         }
     }
+
+    fn is_equal(self, other: Self) -> bool {
+        let (a, b) = (self.0 & !SIGN, other.0 & !SIGN);
+        a <= INFINITE && a == b && (a == 0 || self.0 == other.0)
+    }
 }
 
 impl Signed for Quad {
@@ -125,6 +130,8 @@ mod tests {
         let (none, infinite) = (Quad(INFINITE | 1 << 111), Quad(INFINITE));
         assert!(!none.is_less(infinite) && !infinite.is_less(none));
         assert!(whole(1).is_less(infinite) && infinite.negative().is_less(whole(-1)));
+        assert!(infinite.is_equal(infinite) && Quad(0).is_equal(Quad(SIGN)) && !none.is_equal(none));
+        assert!(!whole(1).is_equal(whole(-1)) && !whole(1).is_equal(whole(2)));
         assert!(!Quad(0).is_less(Quad(SIGN)) && !Quad(SIGN).is_less(Quad(0)), "zeros are equal");
         assert_eq!(infinite.add(whole(1)), infinite);
         let difference = infinite.add(infinite.negative());

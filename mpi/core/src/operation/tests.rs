@@ -209,3 +209,21 @@ fn replace_copies_all_of_each() {
         assert_eq!((&to[..bytes], to[bytes]), (&from[..], 0), "{basic:?}");
     }
 }
+
+/// What is no number is neither better nor equal: of it, too, the index stays with the value.
+#[test]
+fn a_value_that_is_no_number_keeps_its_index() {
+    let pair = |value: f64, index: i32| {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&value.to_le_bytes());
+        bytes[8..12].copy_from_slice(&index.to_le_bytes());
+        bytes
+    };
+    for operation in [Operation::MaxLocation, Operation::MinLocation] {
+        for (a, b) in [((f64::NAN, 0), (5.0, 1)), ((5.0, 0), (f64::NAN, 1)), ((f64::NAN, 0), (f64::NAN, 1))] {
+            let (from, mut to) = (pair(a.0, a.1), pair(b.0, b.1));
+            apply(operation.kernel(Basic::DoubleInt).expect("defined"), &from, &mut to, 1);
+            assert!(to == from || to == pair(b.0, b.1), "{operation:?} {a:?} {b:?}: {to:?}");
+        }
+    }
+}

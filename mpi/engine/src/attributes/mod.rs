@@ -18,7 +18,7 @@ use bdrun_mpi_core::error::{Class, Code};
 
 use crate::Mpi;
 use crate::face::{Face, Kind, Meaning};
-use crate::failure::{Answer, Failure, code};
+use crate::failure::{Answer, code};
 use crate::handle::Handle;
 
 pub use predefined::Predefined;
@@ -75,7 +75,7 @@ impl Mpi {
 pub fn returned(face: &Face, value: c_int) -> Answer<()> {
     match code((face.error)(value)) {
         Some(Code::Success) => Ok(()),
-        Some(code) => Err(Failure { code, text: None, on: None, freed: None }),
+        Some(code) => Err(code.into()),
         None => Err(Class::Other.into()),
     }
 }

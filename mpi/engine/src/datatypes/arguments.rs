@@ -6,6 +6,7 @@ use bdrun_mpi_core::datatype::{Block, Combiner, Distribution, Order, Type, TypeE
 use bdrun_mpi_core::error::Class;
 
 use crate::args::{Buffer, Ints, IntsOut};
+use crate::face::DEFAULT_DARG;
 use crate::failure::{Answer, Failure};
 use crate::handle::Comm;
 
@@ -64,7 +65,7 @@ pub fn order(order: i64) -> Answer<Order> {
 
 /// `MPI_DISTRIBUTE_NONE` and its like; an argument may be `MPI_DISTRIBUTE_DFLT_DARG`.
 pub fn distribution(kind: i64, argument: i64) -> Answer<Distribution> {
-    let argument = (argument != 19).then_some(argument);
+    let argument = (argument != DEFAULT_DARG).then_some(argument);
     match kind {
         16 => Ok(Distribution::None),
         17 => Ok(Distribution::Block(argument)),

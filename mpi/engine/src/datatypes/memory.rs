@@ -14,6 +14,8 @@ use crate::handle::Datatype;
 pub struct Span {
     at: *mut u8,
     count: u64,
+    /// So many bytes of the first element are not meant.
+    skips: u64,
     bytes: u64,
     of: Type,
 }
@@ -45,7 +47,7 @@ impl Mpi {
         if at.is_null() && bytes > 0 && of.true_lower_bound() == 0 {
             return Err(Class::Buffer.into());
         }
-        Ok(Span { at, count, bytes, of })
+        Ok(Span { at, count, skips: 0, bytes, of })
     }
 }
 
@@ -76,26 +78,35 @@ impl Span {
         self.elsewhere(self.at.wrapping_offset(by as isize), count)
     }
 
+    /// Some of the bytes, in the order in which they are moved. They may begin and end within an element.
+    pub fn bytes_part(&self, from: u64, bytes: u64) -> Self {
+        let size = self.of.size() as u64;
+        let Some(first) = from.checked_div(size) else { return self.part(0, 0) };
+        let skips = from % size;
+        let count = (skips + bytes).div_ceil(size);
+        Self { skips, bytes, ..self.part(first as i64, count as i64) }
+    }
+
     /// So many elements of the same datatype somewhere else.
     pub fn elsewhere(&self, at: *mut u8, count: i64) -> Self {
-        let count = count.max(0) as u64;
-        Self { at, count, bytes: count * self.of.size() as u64, of: self.of.clone() }
+        self.like(self.of.clone(), at, count.max(0) as u64)
     }
 
     /// So many elements of another datatype somewhere else.
     pub fn like(&self, of: Type, at: *mut u8, count: u64) -> Self {
-        Self { at, count, bytes: count * of.size() as u64, of }
+        Self { at, count, skips: 0, bytes: count * of.size() as u64, of }
     }
 
     /// Bytes somewhere else.
     pub fn bytes_at(&self, at: *mut u8, bytes: u64) -> Self {
-        Self { at, count: bytes, bytes, of: Tree::basic(Basic::Byte) }
+        self.like(Tree::basic(Basic::Byte), at, bytes)
     }
 
     /// Where all of its bytes are, if they lie one behind the other in the order in which they are moved:
     /// they need not be packed.
     pub fn contiguous(&self) -> Option<*mut u8> {
-        self.of.layout().contiguous(self.count).map(|at| self.at.wrapping_offset(at as isize))
+        let at = self.of.layout().contiguous(self.count)?;
+        Some(self.at.wrapping_offset(at as isize).wrapping_add(self.skips as usize))
     }
 
     /// Copies the bytes from `from` on one behind the other into `into`; how many.
@@ -104,7 +115,7 @@ impl Span {
     /// The memory is what the program said it is, and nobody writes it meanwhile.
     pub unsafe fn pack(&self, from: u64, into: &mut [u8]) -> usize {
         // SAFETY: the caller's.
-        unsafe { self.of.layout().pack(self.at, self.count, from, into) }
+        unsafe { self.of.layout().pack(self.at, self.count, self.skips + from, into) }
     }
 
     /// Copies `bytes` to where the bytes from `from` on belong; how many.
@@ -113,6 +124,6 @@ impl Span {
     /// The memory is what the program said it is, and nobody else uses it meanwhile.
     pub unsafe fn unpack(&self, from: u64, bytes: &[u8]) -> usize {
         // SAFETY: the caller's.
-        unsafe { self.of.layout().unpack(self.at, self.count, from, bytes) }
+        unsafe { self.of.layout().unpack(self.at, self.count, self.skips + from, bytes) }
     }
 }

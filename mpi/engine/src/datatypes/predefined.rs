@@ -84,7 +84,7 @@ pub const fn handle(basic: Basic) -> Datatype {
 
 /// The least of these that has so many digits and exponents: `MPI_Type_create_f90_real`.
 /// Either number may be `MPI_UNDEFINED`, but not both.
-fn least(all: [(i64, i64, Basic); 3], p: i64, r: i64) -> Option<Basic> {
+fn least(all: [(i64, i64, Basic); 4], p: i64, r: i64) -> Option<Basic> {
     if p == UNDEFINED && r == UNDEFINED {
         return None;
     }
@@ -93,14 +93,22 @@ fn least(all: [(i64, i64, Basic); 3], p: i64, r: i64) -> Option<Basic> {
     found.filter(|_| is_asked(p) && is_asked(r)).map(|(.., basic)| basic)
 }
 
+/// Digits and exponents of `long double`: gfortran has a real of it, kind 10 on x86-64. (Other compilers have
+/// none, and for so many digits one of 128 bits.)
+const LONG: (i64, i64) = if cfg!(target_arch = "x86_64") { (18, 4931) } else { (33, 4931) };
+
 /// Of reals.
 pub fn real(p: i64, r: i64) -> Option<Basic> {
-    least([(6, 37, Basic::Real4), (15, 307, Basic::Real8), (33, 4931, Basic::Real16)], p, r)
+    let (digits, range) = LONG;
+    let long = (digits, range, Basic::LongDouble);
+    least([(6, 37, Basic::Real4), (15, 307, Basic::Real8), long, (33, 4931, Basic::Real16)], p, r)
 }
 
 /// Of complex numbers.
 pub fn complex(p: i64, r: i64) -> Option<Basic> {
-    least([(6, 37, Basic::Complex8), (15, 307, Basic::Complex16), (33, 4931, Basic::Complex32)], p, r)
+    let (digits, range) = LONG;
+    let long = (digits, range, Basic::CLongDoubleComplex);
+    least([(6, 37, Basic::Complex8), (15, 307, Basic::Complex16), long, (33, 4931, Basic::Complex32)], p, r)
 }
 
 /// Of integers with so many digits.

@@ -19,6 +19,7 @@ use crate::args::{Buffer, Status};
 use crate::calls::Files;
 use crate::failure::{Answer, Failure};
 use crate::handle::{Comm, Datatype, File, Group, Info, Request};
+use crate::hints;
 use crate::operation::{Done, Operation};
 use crate::text;
 
@@ -315,7 +316,7 @@ impl Files for Mpi {
     }
 
     unsafe fn file_get_info(&self, fh: File) -> Answer<Info> {
-        let content = self.file(fh)?.comm.with(|state| state.info.clone());
+        let content = self.hints_told(&self.file(fh)?.comm, hints::FILE)?;
         Ok(self.new_info(content))
     }
 

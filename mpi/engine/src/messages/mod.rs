@@ -259,7 +259,7 @@ impl Mpi {
         let mut traffic = self.traffic();
         let Traffic { matcher, awaited, .. } = &mut *traffic;
         let (mut any, mut kept) = (false, Ok(()));
-        link.receive(&mut |head, come| {
+        let received = link.receive(&mut |head, come| {
             match head.mode {
                 Mode::Received(number) | Mode::TakenBack(number) => {
                     let operation = awaited.as_mut().and_then(|awaited| awaited.remove(&number));
@@ -291,9 +291,9 @@ impl Mpi {
                 }
                 (None, Err(failure)) => kept = Err(failure),
             }
-        })?;
+        });
         drop(traffic);
-        kept?;
+        // What came before something that is damaged has come.
         any |= !words.is_empty() || !matched.is_empty();
         words.into_iter().for_each(|(operation, done)| operation.finish(done));
         for (receive, envelope, message) in matched {
@@ -305,6 +305,7 @@ impl Mpi {
         for (process, head) in answers {
             link.send(process, head, &[])?;
         }
+        received.and(kept)?;
         self.receive_announced()?;
         self.look_at_open()?;
         self.do_asked()

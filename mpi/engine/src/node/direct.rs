@@ -95,8 +95,8 @@ impl Node {
     pub fn take_first(&self, context: u32, want: Want, into: &mut [u8]) -> Answer<Direct> {
         let (segment, mail, number) = (self.segment(), self.rank.mail(), self.rank.number());
         // Those of the inbox would never be taken if lanes always had something, and collectives that wait
-        // for a place would wait for ever.
-        if !inbox::is_empty(segment, number) || self.early.is_due() {
+        // for a place would wait for ever: also for one that this process itself has to complete before.
+        if !inbox::is_empty(segment, number) || self.early.is_some() {
             return Ok(Direct::Other);
         }
         let found = lane::first(segment, number, self.next.load(Relaxed));

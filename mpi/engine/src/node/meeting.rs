@@ -42,6 +42,8 @@ enum State {
     /// The same, and nobody is here any more who wants others' parts.
     Abandoned(Later),
     Come,
+    /// It cannot come.
+    Failed(Failure),
 }
 
 impl Seat {
@@ -107,18 +109,32 @@ impl Late {
     }
 
     /// Comes, if it was too early and is not any more; whether it need not try again.
+    ///
+    /// # Errors
+    /// It cannot come, and nobody is here who is told that.
     fn come(&self, rank: Rank) -> Answer<bool> {
         let mut state = self.lock();
-        let (State::Early(later) | State::Abandoned(later)) = &*state else { return Ok(true) };
+        let (later, is_awaited) = match &*state {
+            State::Early(later) => (later, true),
+            State::Abandoned(later) => (later, false),
+            State::Come | State::Failed(_) => return Ok(true),
+        };
         let (part, combines) = later;
-        let is_free = self.seat.comm.is_free(rank.segment(), self.seat.number);
-        if !is_free || !self.seat.come(rank, &[part], combines.as_deref())? {
+        if !self.seat.comm.is_free(rank.segment(), self.seat.number) {
             return Ok(false);
         }
-        if matches!(*state, State::Abandoned(_)) {
-            self.seat.leave(rank);
+        match self.seat.come(rank, &[part], combines.as_deref()) {
+            Ok(false) => return Ok(false),
+            Ok(true) => {
+                if !is_awaited {
+                    self.seat.leave(rank);
+                }
+                *state = State::Come;
+            }
+            // Whoever makes progress comes here: that is told who waits for this one.
+            Err(failure) if is_awaited => *state = State::Failed(failure),
+            Err(failure) => return Err(failure),
         }
-        *state = State::Come;
         Ok(true)
     }
 }
@@ -285,8 +301,14 @@ impl<'a> Here<'a> {
         })
     }
 
-    fn has_come(&self) -> bool {
-        self.late.as_ref().is_none_or(|late| matches!(*late.lock(), State::Come))
+    /// Whether it has come.
+    fn has_come(&self) -> Answer<bool> {
+        let Some(late) = &self.late else { return Ok(true) };
+        match &*late.lock() {
+            State::Come => Ok(true),
+            State::Early(_) | State::Abandoned(_) => Ok(false),
+            State::Failed(failure) => Err(failure.clone()),
+        }
     }
 }
 
@@ -297,7 +319,7 @@ impl Drop for Here<'_> {
         match &mut *state {
             State::Early(part) => *state = State::Abandoned(std::mem::take(part)),
             State::Come => self.seat.leave(self.rank),
-            State::Abandoned(_) => {}
+            State::Abandoned(_) | State::Failed(_) => {}
         }
     }
 }
@@ -305,9 +327,10 @@ impl Drop for Here<'_> {
 impl Meeting for Here<'_> {
     fn is_complete(&self) -> Answer<bool> {
         let (segment, Seat { comm, number, rank, .. }) = (self.rank.segment(), &self.seat);
-        if !self.has_come() {
+        if !self.has_come()? {
             self.early.come()?;
-            return Ok(false);
+            // That it cannot is told at once: nobody would wake who waits for it.
+            return self.has_come().map(|_| false);
         }
         if comm.names_differ(segment, *number).is_some() {
             let text =
@@ -331,13 +354,16 @@ impl Meeting for Here<'_> {
     }
 
     fn is_due(&self) -> bool {
-        self.has_come() && self.seat.is_due(self.rank)
+        self.has_come().map_or(true, |has_come| has_come && self.seat.is_due(self.rank))
     }
 
     fn wait(&self, limits: Limits<'_>) {
-        let (seat, has_come) = (&self.seat, self.has_come());
+        let (seat, come) = (&self.seat, self.has_come());
+        let (cannot, has_come) = (come.is_err(), come == Ok(true));
         let waiting = Waiting::Collective { comm: seat.comm.index(), number: seat.number };
-        Node::wait_as(self.rank, &self.early, waiting, limits, || has_come && seat.is_due(self.rank));
+        Node::wait_as(self.rank, &self.early, waiting, limits, || {
+            cannot || has_come && seat.is_due(self.rank)
+        });
     }
 }
 

@@ -164,6 +164,17 @@ fn memory_is_as_large_as_was_asked_for() {
         block.write_bytes(7, 1 << 20);
         assert_eq!(mpi.free_mem(block.cast()), Ok(()));
         assert_eq!(class(mpi.alloc_mem(-1, Info::NULL, at)), Class::Arg);
+        // What is no power of two is no alignment.
+        let key = c"mpi_minimum_memory_alignment".as_ptr();
+        for (asked, given) in [(c"65536", 65536), (c"8", 64), (c"100", 64), (c"0", 64), (c"-4096", 64)] {
+            let info = mpi.info_create().expect("made");
+            mpi.info_set(info, key, asked.as_ptr()).expect("set");
+            for _ in 0..4 {
+                assert_eq!(mpi.alloc_mem(100, info, at), Ok(()));
+                assert!((block as usize).is_multiple_of(given), "{asked:?}: {block:?}");
+            }
+        }
+        assert_eq!(class(mpi.alloc_mem(1, Info(0x5000), at)), Class::Info);
         assert_eq!(class(mpi.alloc_mem(i64::MAX, Info::NULL, at)), Class::NoMemory);
     }
 }

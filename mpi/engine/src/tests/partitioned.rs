@@ -2,7 +2,7 @@
 
 use super::{Well, run, test, wait};
 use crate::args::{Buffer, Ints};
-use crate::calls::{Partitioned, Requests};
+use crate::calls::{Datatypes, Partitioned, Requests};
 use crate::handle::{Comm, Datatype, Info, Request};
 
 const INT: Datatype = Datatype(521);
@@ -122,9 +122,55 @@ fn what_does_not_fit_is_told() {
                 let at = buffer(&mut data);
                 let request = mpi.precv_init(at, 1, 4, INT, 0, 0, Comm::WORLD, Info::NULL).expect("made");
                 mpi.start(request).expect("started");
+                // Who looks for a part hears of it where the request is complete, and not never.
+                while !mpi.parrived(request, 0).expect("asked") {}
                 assert!(wait(mpi, request).is_err());
                 mpi.request_free(request).expect("freed");
             }
         }
     });
+}
+
+/// How the two sides divide it is for each to say, and of which elements it is: only all of it is the same.
+#[test]
+fn parts_may_end_within_an_element_of_the_receivers() {
+    for (theirs, ours) in [(8, 1), (8, 2), (24, 1), (3, 4), (1, 2), (4, 2)] {
+        run(2, |mpi, process| {
+            let mut data: Vec<i32> = (0..24).collect();
+            // SAFETY: the data lives as long as the requests, and is left alone while they are active.
+            unsafe {
+                if process == 0 {
+                    let (at, each) = (buffer(&mut data), 24 / theirs);
+                    let request =
+                        mpi.psend_init(at, theirs, each, INT, 1, 0, Comm::WORLD, Info::NULL).expect("made");
+                    mpi.start(request).expect("started");
+                    for part in (0..theirs).rev() {
+                        mpi.pready(part, request).expect("ready");
+                    }
+                    wait(mpi, request).expect("sent");
+                    mpi.request_free(request).expect("freed");
+                    return;
+                }
+                // Four blocks of six numbers, each element in two pieces with a hole: 3 numbers, 2, 3.
+                let element = mpi.type_vector(2, 3, 5, INT, false).expect("legal");
+                mpi.type_commit(element).expect("committed");
+                let mut data = [-1; 32];
+                let (at, count) = (buffer(&mut data), 4 / ours);
+                let request =
+                    mpi.precv_init(at, ours, count, element, 0, 0, Comm::WORLD, Info::NULL).expect("made");
+                mpi.start(request).expect("started");
+                for part in 0..ours {
+                    while !mpi.parrived(request, part).expect("asked") {}
+                }
+                wait(mpi, request).expect("received");
+                let mut expected = [-1; 32];
+                for (value, nth) in (0..24).zip(0..) {
+                    let (element, within) = (nth / 6, nth % 6);
+                    expected[element * 8 + within + if within < 3 { 0 } else { 2 }] = value;
+                }
+                assert_eq!(data, expected, "{theirs} {ours}");
+                mpi.request_free(request).expect("freed");
+            }
+        });
+    }
 }

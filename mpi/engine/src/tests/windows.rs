@@ -8,7 +8,7 @@ use bdrun_mpi_core::error::{Class, Code};
 use super::{run, run_on};
 use crate::Mpi;
 use crate::args::{Buffer, Handles, Ints};
-use crate::calls::{Datatypes, Groups, Windows};
+use crate::calls::{Datatypes, Groups, Infos, Windows};
 use crate::failure::number;
 use crate::handle::{Comm, Datatype, Info, Op, Win};
 
@@ -456,4 +456,39 @@ fn large_columns_are_put_and_got() {
             mpi.win_free(win).expect("freed");
         }
     });
+}
+
+/// Who says that its memory need not follow the others' says so for itself: where all would be is for all.
+#[test]
+fn memory_is_apart_only_if_all_say_so() {
+    for said in [0, 1, 3] {
+        run(3, |mpi, process| {
+            let mut base = null_mut::<u8>();
+            let at = (&raw mut base).cast::<c_void>();
+            // SAFETY: strings end; there is room for addresses; each writes its own part.
+            unsafe {
+                let info = mpi.info_create().expect("made");
+                if process < said {
+                    let (key, value) = (c"alloc_shared_noncontig", c"true");
+                    mpi.info_set(info, key.as_ptr(), value.as_ptr()).expect("set");
+                }
+                let win = mpi.win_allocate_shared(100, 1, info, Comm::WORLD, at).expect("made");
+                let places = [0, 1, 2].map(|rank| {
+                    let mut base = null_mut::<u8>();
+                    mpi.win_shared_query(win, rank, (&raw mut base).cast()).expect("there");
+                    base as usize
+                });
+                let far = if said == 3 { 4096 } else { 100 };
+                assert_eq!([places[1] - places[0], places[2] - places[1]], [far; 2], "{said}");
+                let used = mpi.win_get_info(win).expect("told");
+                let mut value = [0; 8];
+                let key = c"alloc_shared_noncontig".as_ptr();
+                let (_, is_there) = mpi.info_get_string(used, key, 8, value.as_mut_ptr()).expect("asked");
+                let expected: &[u8] = if said == 3 { b"true" } else { b"false" };
+                let value = std::ffi::CStr::from_ptr(value.as_ptr()).to_bytes();
+                assert_eq!((is_there, value), (true, expected), "what was done");
+                mpi.win_free(win).expect("freed");
+            }
+        });
+    }
 }

@@ -20,6 +20,7 @@ use crate::datatypes::memory::Span;
 use crate::failure::Answer;
 use crate::groups::PROC_NULL;
 use crate::handle::{Comm, Datatype, Group, Info, Op, Request, Win};
+use crate::hints;
 use crate::messages::bytes_of;
 use crate::operation::{Done, Operation, Waits};
 use crate::operations::predefined;
@@ -537,7 +538,12 @@ impl Windows for Mpi {
     }
 
     unsafe fn win_get_info(&self, win: Win) -> Answer<Info> {
-        let content = self.win(win)?.comm.with(|state| state.info.clone());
+        let window = self.win(win)?;
+        let mut content = self.hints_told(&window.comm, hints::WIN)?;
+        if let Some(noncontiguous) = window.noncontiguous {
+            let done: &[u8] = if noncontiguous { b"true" } else { b"false" };
+            content.set(b"alloc_shared_noncontig", done, self.limits())?;
+        }
         Ok(self.new_info(content))
     }
 

@@ -68,6 +68,8 @@ pub struct Window {
     /// Its members, and what they say to each other about it.
     comm: Arc<Communicator>,
     flavor: Flavor,
+    /// Of memory that is to be shared: whether members' parts need not follow each other.
+    noncontiguous: Option<bool>,
     memory: Memory,
     /// Of each member: bytes, and how far one is from the next that is counted.
     parts: Vec<Part>,
@@ -301,14 +303,19 @@ impl Mpi {
         };
         let comm = self.part_of(&of, of.groups(), name)?.ok_or(Class::Internal)?;
         let well = i64::from(wrong.is_none());
-        let said = self.said_by_all(&comm, name, &[size, unit, flavor as i64, well])?;
+        let apart = hints.get(b"alloc_shared_noncontig", self.limits())? == Some(b"true");
+        let said = self.said_by_all(&comm, name, &[size, unit, flavor as i64, apart.into(), well])?;
         if let Some(wrong) = wrong {
             return Err(wrong.into());
         }
-        let mut parts = vec![];
+        let (mut parts, mut apart) = (vec![], true);
         for said in said {
             match said[..] {
-                [size, unit, other, 1] if other == flavor as i64 => parts.push(Part { size, unit }),
+                [size, unit, other, may, 1] if other == flavor as i64 => {
+                    // Where a part begins is for all to know: one that wants it to follow has its way.
+                    apart &= may == 1;
+                    parts.push(Part { size, unit });
+                }
                 [.., 1] => return Err(Class::NotSame.into()),
                 _ => return Err(Class::Arg.into()),
             }
@@ -327,8 +334,7 @@ impl Mpi {
                 Memory::Allocated(self.mapped_by_each(&comm, name, parts[comm.rank].size as usize)?)
             }
             Flavor::Allocate | Flavor::Shared => {
-                let apart = hints.get(b"alloc_shared_noncontig", self.limits())?;
-                let apart = flavor == Flavor::Allocate || apart.is_some_and(|value| value == b"true");
+                let apart = flavor == Flavor::Allocate || apart;
                 let (mut places, mut end) = (vec![], 0i64);
                 for part in &parts {
                     places.push(end);
@@ -348,6 +354,7 @@ impl Mpi {
         });
         let window = Arc::new(Window {
             flavor,
+            noncontiguous: (flavor == Flavor::Shared).then_some(apart),
             memory,
             control: Control::new(control, members),
             apart: is_apart.then(Apart::default),

@@ -95,6 +95,11 @@ pub fn buffer(at: *mut c_void) -> *mut c_void {
     }
 }
 
+/// `MPI_IN_PLACE`.
+pub fn is_in_place(at: *mut c_void) -> bool {
+    is_one_of(at, &[mpipriv1_.at(4)])
+}
+
 /// Weights as C has them.
 pub fn weights(at: *mut c_int) -> *mut c_int {
     // SAFETY: C's objects, which nobody writes.

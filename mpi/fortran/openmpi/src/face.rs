@@ -83,6 +83,11 @@ pub fn buffer(at: *mut c_void) -> *mut c_void {
     }
 }
 
+/// `MPI_IN_PLACE`.
+pub fn is_in_place(at: *mut c_void) -> bool {
+    is_one_of(at, &[mpi_fortran_in_place_.at(0)])
+}
+
 /// Weights as C has them.
 pub fn weights(at: *mut c_int) -> *mut c_int {
     match at.cast_const().cast() {

@@ -8,10 +8,11 @@ use bdrun_mpi_core::datatype::Basic;
 use bdrun_mpi_core::error::{Class, Code};
 use bdrun_mpi_table::Value;
 
-use super::predefined::handle;
+use super::predefined::{self, handle};
 use crate::Mpi;
 use crate::args::{Buffer, Handles, Ints, IntsOut, Meant, Status};
 use crate::calls::{Attributes as _, Datatypes as _};
+use crate::face::DEFAULT_DARG;
 use crate::failure::{Answer, Failure};
 use crate::handle::{Comm, Datatype};
 
@@ -127,7 +128,7 @@ fn each_constructor_tells_what_it_was_given() {
     let mpi = Mpi::new();
     let (lengths, at) = (Numbers::new(&[2, 0, 3]), Numbers::new(&[5, -1, 40]));
     let (sizes, parts, starts) = (Numbers::new(&[4, 5]), Numbers::new(&[2, 3]), Numbers::new(&[1, 2]));
-    let (processes, distributions, arguments) = (Numbers::new(&[2, 1]), [17, 16], [19, 19]);
+    let (processes, distributions, default) = (Numbers::new(&[2, 1]), [17, 16], [0; 2]);
     let bytes = Ints::large(at.large.as_ptr());
     for large in [false, true] {
         let check = |name: &str, made: Answer<Datatype>, integers: &[i64], more: &[i64], types: &[u64]| {
@@ -179,7 +180,7 @@ fn each_constructor_tells_what_it_was_given() {
             let combiner = constant("MPI_COMBINER_SUBARRAY");
             assert_eq!(told(&mpi, made.expect("legal")), (combiner, plain, vec![], counts, one.to_vec()));
             let (kinds, processes) = (meant(&distributions), processes.ints(false));
-            let arguments = meant(&arguments);
+            let arguments = Meant::new(default.as_ptr(), |_| Ok(DEFAULT_DARG));
             let made = mpi.type_create_darray(2, 1, 2, sizes, kinds, arguments, processes, 12, INT, large);
             let (plain, counts) = match large {
                 true => (vec![2, 1, 2, 17, 16, 19, 19, 2, 1, 12], vec![4, 5]),
@@ -376,6 +377,13 @@ fn fortrans_types_are_found_by_what_is_asked() {
         assert_eq!(size(mpi.type_create_f90_real(6, 38)), Ok(8));
         assert_eq!(size(mpi.type_create_f90_real(undefined, 4000)), Ok(16));
         assert_eq!(size(mpi.type_create_f90_complex(7, 1)), Ok(16));
+        // gfortran's kind 10, and its kind 16.
+        let reals = [(16, undefined), (18, 4931), (undefined, 308), (19, 1), (33, 4931)];
+        let reals = reals.map(|(p, r)| predefined::real(p, r));
+        let (ten, sixteen) = (Some(Basic::LongDouble), Some(Basic::Real16));
+        assert_eq!(reals, [ten, ten, ten, sixteen, sixteen]);
+        let complex = [18, 19].map(|p| predefined::complex(p, undefined));
+        assert_eq!(complex, [Some(Basic::CLongDoubleComplex), Some(Basic::Complex32)]);
         assert_eq!([2, 4, 9, 18, 38].map(|r| size(mpi.type_create_f90_integer(r))), [1, 2, 4, 8, 16].map(Ok));
         assert_eq!(failed(mpi.type_create_f90_integer(39)), is(Class::Arg));
         assert_eq!(failed(mpi.type_create_f90_real(34, 1)), is(Class::Arg));
@@ -466,5 +474,27 @@ fn a_copy_is_committed_as_its_original_is_and_has_no_name() {
         long.push(0);
         mpi.type_set_name(INT, long.as_ptr()).expect("there");
         assert_eq!(name(&mpi, INT), "x".repeat(127));
+    }
+}
+
+/// 19 is `MPI_DISTRIBUTE_DFLT_DARG` of the standard's ABI alone.
+#[test]
+fn blocks_of_nineteen_are_such() {
+    let mpi = Mpi::new();
+    for (kind, size, expected) in [(18, 100, [57, 43]), (17, 38, [19, 19])] {
+        for (rank, expected) in (0..).zip(expected) {
+            let (sizes, processes) = (Numbers::new(&[size]), Numbers::new(&[2]));
+            let (kinds, blocks) = ([kind], [19]);
+            let (kinds, blocks) = (meant(&kinds), meant(&blocks));
+            let (sizes, processes) = (sizes.ints(false), processes.ints(false));
+            // SAFETY: arrays of one number.
+            unsafe {
+                let made =
+                    mpi.type_create_darray(2, rank, 1, sizes, kinds, blocks, processes, 12, INT, false);
+                let made = made.expect("legal");
+                assert_eq!(mpi.type_size(made), Ok(4 * expected));
+                assert_eq!(told(&mpi, made).1[5], 19);
+            }
+        }
     }
 }

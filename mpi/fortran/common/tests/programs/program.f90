@@ -121,10 +121,21 @@ contains
   subroutine reductions
     integer :: sum, op, pair(2), result(2), i, expected(2), most, pairs, request
     integer, allocatable :: counts(:), places(:), types(:), gives(:), takes(:)
+    integer, parameter :: long = selected_real_kind(18)
+    real(long) :: extended, all_extended
+    complex(long) :: both
     double precision :: many(1000), total(1000)
     logical :: flag, any
     call MPI_Allreduce(rank + 1, sum, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, ierror)
     call check(sum == size * (size + 1) / 2, 'sum')
+    call MPI_Type_create_f90_real(18, MPI_UNDEFINED, op, ierror)
+    extended = rank + 0.5_long
+    call MPI_Allreduce(extended, all_extended, 1, op, MPI_SUM, MPI_COMM_WORLD, ierror)
+    call check(all_extended == size * size / 2.0_long, 'sum of 80 bits')
+    call MPI_Type_create_f90_complex(18, MPI_UNDEFINED, op, ierror)
+    both = cmplx(rank, 1, long)
+    call MPI_Allreduce(MPI_IN_PLACE, both, 1, op, MPI_SUM, MPI_COMM_WORLD, ierror)
+    call check(both == cmplx(size * (size - 1) / 2, size, long), 'sum of complex numbers of 80 bits')
     many = rank + 0.5d0
     call MPI_Allreduce(many, total, 1000, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD, ierror)
     call MPI_Allreduce(MPI_IN_PLACE, many, 1000, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD, ierror)
@@ -166,6 +177,10 @@ contains
       ierror)
     call MPI_Wait(request, MPI_STATUS_IGNORE, ierror)
     call check(all(takes == [(100 * i + rank, i = 0, size - 1)]), 'ialltoallw')
+    ! Nobody looks at what would be sent.
+    takes = gives
+    call MPI_Alltoallw(MPI_IN_PLACE, [0], [0], [MPI_DATATYPE_NULL], takes, counts, places, types, MPI_COMM_WORLD, ierror)
+    call check(all(takes == [(100 * i + rank, i = 0, size - 1)]), 'alltoallw in place')
     if (rank == 0) gives = [(i * i, i = 1, size)]
     call MPI_Scatter(gives, 1, MPI_INTEGER, most, 1, MPI_INTEGER, 0, MPI_COMM_WORLD, ierror)
     call check(most == (rank + 1) ** 2, 'scatter')
