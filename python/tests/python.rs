@@ -82,6 +82,16 @@ fn what_arrays_cannot_is_said() {
 }
 
 #[test]
+fn names_may_be_bytes() {
+    run_numpy("origins.py", &["names"]);
+}
+
+#[test]
+fn errors_name_the_line_that_failed() {
+    run_numpy("origins.py", &["lines"]);
+}
+
+#[test]
 fn what_would_look_right_is_right() {
     run_numpy("arrays.py", &["differences"]);
 }
