@@ -301,6 +301,11 @@ fn locks_are_waited_for_as_long_as_is_said() {
 }
 
 #[test]
+fn room_on_scratch_is_found() {
+    run("extents");
+}
+
+#[test]
 fn a_worker_taken_for_dead_is() {
     run("closed");
 }
