@@ -8,7 +8,7 @@ use crate::dtype::{DType, Scalar};
 use crate::error::Error;
 use crate::kernel::{Binary, Decomposition, Reduction, Roles, Scan, Unary};
 use crate::origin::Origin;
-use crate::shape::{Chunks, Region};
+use crate::shape::{Chunks, MOST_BLOCKS, Region};
 use crate::source::{Identity, Memory, Source};
 
 /// An array that is not computed yet: what it is made of, and into which blocks it is cut. Clones are the
@@ -180,9 +180,6 @@ pub(crate) fn ordered(array: &Array) -> Vec<Array> {
 /// Blocks of so many bytes if nothing else is asked for.
 const BLOCK: usize = 8 << 20;
 
-/// So many blocks an array has at most that is cut regularly: each takes a few hundred bytes.
-const MOST: usize = 1 << 28;
-
 impl Array {
     #[track_caller]
     pub(crate) fn new(op: Op, dtype: DType, chunks: Chunks) -> Self {
@@ -263,7 +260,7 @@ impl Array {
     /// The same array in blocks of one size (0: the whole axis), but for the last ones.
     ///
     /// # Errors
-    /// If that has another number of axes, or there are more blocks than can be listed.
+    /// If that has another number of axes, or there are more than [`MOST_BLOCKS`].
     #[track_caller]
     pub fn rechunk_regular(&self, chunk: &[usize]) -> Result<Self, Error> {
         if chunk.len() != self.dimensions() {
@@ -272,9 +269,8 @@ impl Array {
         }
         let along = |(&length, &chunk): (&usize, &usize)| if chunk == 0 { 1 } else { length.div_ceil(chunk) };
         let blocks: Vec<usize> = self.shape().iter().zip(chunk).map(along).collect();
-        if crate::shape::count(&blocks) > MOST {
-            let path = format!("memory for {blocks:?} blocks");
-            return Err(Error::File { path, error: std::io::ErrorKind::OutOfMemory.into() });
+        if crate::shape::count(&blocks) > MOST_BLOCKS {
+            return Err(Error::no_memory(format!("{blocks:?} blocks"), "there are 2^24 at most"));
         }
         Ok(self.in_chunks(&Chunks::regular(self.shape(), chunk)))
     }

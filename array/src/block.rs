@@ -34,7 +34,7 @@ impl Buffer {
         let memory = if len < MAPPED {
             Memory::Words(vec![0; len.div_ceil(8)])
         } else {
-            Memory::Mapped(MmapMut::map_anon(len)?)
+            Memory::Mapped(MmapMut::map_anon(len).map_err(|error| lacks(len, error))?)
         };
         Ok(Self { memory, len })
     }
@@ -56,6 +56,28 @@ impl Buffer {
             Memory::Lent(_) => return None,
         };
         Some(&mut all[..self.len])
+    }
+}
+
+/// The kernel has room for so many mappings of a process, and says of one more that there is no memory.
+fn lacks(len: usize, error: io::Error) -> io::Error {
+    if error.raw_os_error() != Some(libc::ENOMEM) {
+        return error;
+    }
+    let why = "no memory for a block of";
+    let help =
+        "if there is enough, blocks are too many: larger ones (`rechunk`), or a larger vm.max_map_count";
+    io::Error::new(io::ErrorKind::OutOfMemory, format!("{why} {len} bytes; {help}"))
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Memory::Mapped(map) = &self.memory {
+            // Where there are as many mappings as there can be, one that lies between others cannot be taken
+            // out of them. Its pages go back all the same.
+            // SAFETY: nobody reads it any more.
+            _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+        }
     }
 }
 

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bdrun_graph::order::{self, Effort};
-use bdrun_graph::passes;
+use bdrun_graph::passes::{self, Origins};
 use bdrun_graph::plan::{Plan, least_moved};
-use bdrun_graph::run::{Call, Failure, FileStore, Progress, Threads};
+use bdrun_graph::run::{Call, Failure, FileStore, Progress, RunError, Threads};
 use bdrun_graph::{Graph, TaskId};
 
 use crate::array::Array;
@@ -52,6 +52,8 @@ pub struct Prepared<'a> {
     pub bound: u64,
     /// The order that takes least; that of the plan may be another one, which moves less.
     order: Vec<TaskId>,
+    /// What each step of a task was before it became part of it.
+    origins: Origins,
     kernels: Vec<Kernel>,
     sources: Vec<Arc<dyn Source>>,
     sinks: Vec<&'a dyn Sink>,
@@ -82,7 +84,7 @@ impl Settings {
         let lowered = lower(outputs)?;
         let culled = passes::cull(&lowered.graph).graph;
         let may = |task| !(self.store_apart && writes(&culled, &lowered.kernels, task));
-        let graph = passes::fuse_where(&culled, may).graph;
+        let (graph, origins) = passes::fuse_where(&culled, may).apart(culled);
         let order = order::order(&graph, self.effort);
         let bound = order::bound(&graph, &order.tasks, self.threads.compute);
         let plan = least_moved(&graph, &order.tasks, self.budget.unwrap_or(bound))?;
@@ -92,6 +94,7 @@ impl Settings {
             peak: order.peak.bytes,
             bound,
             order: order.tasks,
+            origins,
             kernels: lowered.kernels,
             sources: lowered.sources,
             sinks: outputs.iter().map(|&(_, sink)| sink).collect(),
@@ -133,9 +136,16 @@ impl Prepared<'_> {
         let store = FileStore::new(&self.settings.scratch)
             .map_err(|error| Error::file(&self.settings.scratch, error))?;
         let call = |call: Call, inputs: Vec<Block>| self.call(call, inputs);
-        let outcome = self.settings.threads.run(&self.graph, &self.plan, &store, progress, call)?;
+        let outcome = self.settings.threads.run(&self.graph, &self.plan, &store, progress, call);
+        let outcome = outcome.map_err(|error| self.named(error))?;
         self.finish()?;
         Ok(Report { lacked: outcome.lacked, ..self.report(outcome.peak) })
+    }
+
+    /// By who runs the plan: an error names the expression that failed, where several are one task.
+    #[must_use]
+    pub fn named(&self, error: RunError) -> RunError {
+        self.origins.named(error)
     }
 
     /// What was done, by whoever ran the plan, with so many bytes of blocks in memory at most.

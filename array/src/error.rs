@@ -81,6 +81,11 @@ impl Error {
         Self::Unsupported(format!("NumPy makes {name} of {what}, a type that there is not here; cast first"))
     }
 
+    /// For what is not begun, as it would take more memory than there can be.
+    pub(crate) fn no_memory(what: String, why: &str) -> Self {
+        Self::File { path: what, error: std::io::Error::new(std::io::ErrorKind::OutOfMemory, why) }
+    }
+
     pub(crate) fn file(path: &std::path::Path, error: std::io::Error) -> Self {
         Self::File { path: path.display().to_string(), error }
     }

@@ -52,4 +52,4 @@ pub use error::Error;
 pub use kernel::{Binary, Reduction, Scan, Unary, Unsuitable};
 pub use ops::{Index, Operand};
 pub use origin::from_origin;
-pub use shape::{Chunks, Region, is_possible};
+pub use shape::{Chunks, MOST_BLOCKS, Region, is_possible};

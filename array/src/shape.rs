@@ -21,7 +21,20 @@ pub(crate) fn broadcast(what: &'static str, shapes: &[&[usize]]) -> Result<Vec<u
             }
         }
     }
+    possible(what, &result)?;
     Ok(result)
+}
+
+/// That an array that is made of others is no larger than one that is read can be.
+///
+/// # Errors
+/// If it is: there is no memory for it.
+pub(crate) fn possible(what: &'static str, shape: &[usize]) -> Result<(), Error> {
+    if is_possible(shape, 1) {
+        return Ok(());
+    }
+    let why = format!("{} has more than 2^48 elements", crate::error::shape_text(shape));
+    Err(Error::no_memory(format!("{what} of arrays"), &why))
 }
 
 /// An axis by its number, or counted from the last (−1).
@@ -102,6 +115,10 @@ pub(crate) fn count(shape: &[usize]) -> usize {
     shape.iter().fold(1, |count: usize, &length| count.saturating_mul(length))
 }
 
+/// So many blocks an array has at most that is cut regularly, and so many tasks there are: each takes some
+/// hundred bytes, which are in no budget.
+pub const MOST_BLOCKS: usize = 1 << 24;
+
 /// So many elements an array has at most that is read: its blocks have to be listed.
 const MOST: usize = 1 << 48;
 
@@ -173,8 +190,23 @@ impl Chunks {
         if shape.contains(&0) {
             return Self::whole(shape);
         }
-        let mut chunk: Vec<usize> =
-            shape.iter().zip(unit).map(|(&length, &unit)| unit.clamp(1, length)).collect();
+        // Each side is so long when the shortest one that is not whole is: units at once, of which there may
+        // be very many.
+        let sides = |least: usize| {
+            let side = |(&length, &unit): (&usize, &usize)| {
+                let (first, unit) = (unit.clamp(1, length), unit.max(1));
+                let units = least.saturating_sub(first).div_ceil(unit);
+                first.saturating_add(units.saturating_mul(unit)).min(length)
+            };
+            shape.iter().zip(unit).map(side).collect::<Vec<usize>>()
+        };
+        // So long at least, and not so long.
+        let (mut least, mut most) = (1, shape.iter().copied().max().unwrap_or(1) + 1);
+        while least + 1 < most {
+            let middle = least.midpoint(most);
+            *(if count(&sides(middle)) > elements.max(1) { &mut most } else { &mut least }) = middle;
+        }
+        let mut chunk = sides(least);
         loop {
             // The shortest side that is not whole grows, if the block still is not too large.
             let candidates = (0..shape.len()).filter(|&axis| chunk[axis] < shape[axis]);
@@ -341,6 +373,44 @@ mod tests {
         assert_eq!(aligned(&[0], 3), [0]);
         assert_eq!(places(&[]).count(), 1);
         assert_eq!(places(&[2, 0]).count(), 0);
+    }
+
+    /// The same blocks as when sides grow by a unit at a time, as which they were made first.
+    #[test]
+    fn blocks_of_very_many_units_are_found_at_once() {
+        let slow = |shape: &[usize], elements: usize, unit: &[usize]| {
+            let mut chunk: Vec<usize> =
+                shape.iter().zip(unit).map(|(&length, &unit)| unit.clamp(1, length)).collect();
+            loop {
+                let candidates = (0..shape.len()).filter(|&axis| chunk[axis] < shape[axis]);
+                let Some(axis) = candidates.min_by_key(|&axis| chunk[axis]) else { return chunk };
+                let longer = (chunk[axis] + unit[axis].max(1)).min(shape[axis]);
+                if chunk.iter().product::<usize>() / chunk[axis] * longer > elements.max(1) {
+                    return chunk;
+                }
+                chunk[axis] = longer;
+            }
+        };
+        let mut seed = 1_u64;
+        let mut below = |end: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % end
+        };
+        for _ in 0..3000 {
+            let axes = below(4);
+            let shape: Vec<usize> = (0..axes).map(|_| 1 + below(40)).collect();
+            let unit: Vec<usize> = (0..axes).map(|_| below(9)).collect();
+            let elements = below(2000);
+            let first: Vec<usize> = Chunks::of_at_most(&shape, elements, &unit)
+                .lengths()
+                .iter()
+                .map(|lengths| lengths[0])
+                .collect();
+            assert_eq!(first, slow(&shape, elements, &unit), "{shape:?} {elements} {unit:?}");
+        }
+        assert_eq!(Chunks::of_at_most(&[1 << 45], 1 << 44, &[1]).lengths(), [vec![1 << 44; 2]]);
+        let chunks = Chunks::of_at_most(&[1 << 24, 1 << 24], 1 << 46, &[7, 1]);
+        assert_eq!((chunks.block(&[0, 0]), chunks.grid()), (vec![(1 << 23) + 3, (1 << 23) - 3], vec![2, 3]));
     }
 
     /// A file may say any length beside an axis without elements.

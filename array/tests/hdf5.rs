@@ -7,6 +7,9 @@
 #[expect(dead_code, reason = "another test uses it all")]
 mod random;
 
+#[path = "hdf5/files.rs"]
+mod files;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,6 +53,7 @@ f.create_dataset("text", data="no numbers")
 f.create_dataset("pairs", data=np.zeros(3, [("x", "f8"), ("y", "f8")]))
 f.create_dataset("colours", data=np.zeros(3, "i1"), dtype=h5py.enum_dtype({"red": 5, "blue": 7}, basetype="i1"))
 f.create_dataset("large", data=np.array([1], "u8"))
+f["null"] = h5py.Empty("f8")
 "#;
 
 const CHECK: &str = r#"
@@ -152,6 +156,7 @@ fn regions_are_what_h5py_wrote() {
         ("pairs", "type"),
         ("colours", "type"),
         ("large", "63 bits"),
+        ("null", "no elements"),
         ("nothing", "no dataset nothing"),
     ] {
         let error = Hdf5::open(&file, name).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Random graphs for tests.
+//! Random graphs for tests, and the time that they take.
 
 use crate::{Builder, FunctionId, Graph, Inputs, Output, Task, TaskId};
 
@@ -21,6 +21,15 @@ impl Random {
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
+}
+
+/// What this thread has computed so far, however busy the machine is.
+pub(crate) fn processor_time() -> std::time::Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it writes a time there.
+    let code = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(code, 0);
+    std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// A graph of so many tasks: of one of several densities, sizes equal or very different, some outputs, some

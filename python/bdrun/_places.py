@@ -1,5 +1,6 @@
 """Where results are: in a file in memory, which workers map, or in a file on scratch."""
 
+import bisect
 import os
 import tempfile
 
@@ -26,21 +27,31 @@ class _Extents:
     """Which parts of a file are used."""
 
     def __init__(self):
-        self.gaps, self.end = {}, 0
+        # Gaps by where they begin; the same in the order of their lengths, for there may be very many that are too short.
+        self.gaps, self.lengths, self.end, self.most = {}, [], 0, 64
 
     def take(self, length):
-        for at, gap in self.gaps.items():
-            if gap >= length:
-                del self.gaps[at]
-                if gap > length:
-                    self.gaps[at + length] = gap - length
-                return at
-        self.end += length
-        return self.end - length
+        if not length:
+            return 0
+        found = bisect.bisect_left(self.lengths, (length, 0))
+        if found == len(self.lengths):
+            self.end += length
+            return self.end - length
+        gap, at = self.lengths.pop(found)
+        del self.gaps[at]
+        if gap > length:
+            self._add(at + length, gap - length)
+        return at
+
+    def _add(self, at, length):
+        self.gaps[at] = length
+        bisect.insort(self.lengths, (length, at))
 
     def give(self, at, length):
-        self.gaps[at] = length
-        if len(self.gaps) > 64:  # joined now and then
+        if not length:
+            return
+        self._add(at, length)
+        if len(self.gaps) > self.most:  # joined now and then: when there are twice as many as the last time
             joined, last = {}, None
             for at, length in sorted(self.gaps.items()):
                 if last is not None and last + joined[last] == at:
@@ -50,7 +61,8 @@ class _Extents:
             if last is not None and last + joined[last] == self.end:
                 self.end = last
                 del joined[last]
-            self.gaps = joined
+            self.gaps, self.most = joined, max(64, 2 * len(joined))
+            self.lengths = sorted((length, at) for at, length in joined.items())
 
 
 class Places:

@@ -62,14 +62,28 @@ def _origin():
     frame = sys._getframe(1)
     while frame is not None and (frame.f_globals.get("__name__") or "").split(".")[0] in ("bdrun", "numpy"):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "Python"
+    if frame is None:
+        return "Python"
+    # To be read: the file's name may be bytes that are no text.
+    name = frame.f_code.co_filename.encode(errors="replace").decode()
+    return f"{name}:{frame.f_lineno}"
+
+
+def _path(path):
+    """A path for JSON: names are bytes, of each of which there is a letter."""
+    return os.fsencode(path).decode("latin-1")
+
+
+def _json(what):
+    """What is no text (half of a pair of surrogates) is a ValueError here, not in the library."""
+    return json.dumps(what, ensure_ascii=False).encode()
 
 
 def _make(op, arrays=(), **what):
     """Expressions of others, as `python/src/arrays/make.rs` names them."""
     handles = (ctypes.c_void_p * max(len(arrays), 1))(*(array._handle for array in arrays))
     made = (ctypes.c_void_p * 3)()
-    text = json.dumps({"op": op, "origin": _origin(), **what}).encode()
+    text = _json({"op": op, "origin": _origin(), **what})
     count = library().bdrun_array_make(text, handles, len(arrays), made)
     if count < 0:
         raise _raised()
@@ -322,18 +336,18 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def to_npy(self, path, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a file of NumPy: beside it, and put in its place when all is written. `resume`: can be gone on with."""
-        to = {"npy": os.fsdecode(path), "resume": bool(resume)}
+        to = {"npy": _path(path), "resume": bool(resume)}
         _compute([self], [to], memory, threads, scratch, statistics)
 
     def to_raw(self, path, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a file of elements alone, in C's order and little-endian, likewise."""
-        to = {"raw": os.fsdecode(path), "resume": bool(resume)}
+        to = {"raw": _path(path), "resume": bool(resume)}
         _compute([self], [to], memory, threads, scratch, statistics)
 
     def to_hdf5(self, path, dataset, chunks=None, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a dataset of a new file of HDF5, likewise. `chunks`: how it is cut there; as its blocks, if that is not said."""
         chunk = None if chunks is None else _lengths(chunks)
-        to = {"hdf5": os.fsdecode(path), "dataset": dataset, "chunk": chunk, "resume": bool(resume)}
+        to = {"hdf5": _path(path), "dataset": dataset, "chunk": chunk, "resume": bool(resume)}
         _compute([self], [to], memory, threads, scratch, statistics)
 
     def to_zarr(
@@ -342,7 +356,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """Into an array of Zarr (version 3), likewise. `compression`: None, "gzip" ("gzip:9" of a level) or "zstd";
         then blocks are of whole chunks."""
         chunk = None if chunks is None else _lengths(chunks)
-        to = {"zarr": os.fsdecode(path), "chunk": chunk, "compression": compression, "resume": bool(resume)}
+        to = {"zarr": _path(path), "chunk": chunk, "compression": compression, "resume": bool(resume)}
         _compute([self], [to], memory, threads, scratch, statistics)
 
 
@@ -360,7 +374,7 @@ def asarray(value):
     value = np.asarray(value)
     value = value.astype(value.dtype.newbyteorder("="), copy=False)
     elements = np.ascontiguousarray(value).reshape(value.shape)
-    what = json.dumps({"dtype": value.dtype.name, "shape": value.shape, "origin": _origin()}).encode()
+    what = _json({"dtype": value.dtype.name, "shape": value.shape, "origin": _origin()})
     handle = library().bdrun_array_copy(what, elements.ctypes.data, elements.nbytes)
     if not handle:
         raise _raised()
@@ -369,23 +383,23 @@ def asarray(value):
 
 def from_npy(path, block=None):
     """The array in a file of NumPy, in blocks of at most so many bytes (8 MiB)."""
-    return _make("npy", path=os.fsdecode(path), block=block)[0]
+    return _make("npy", path=_path(path), block=block)[0]
 
 
 def from_raw(path, shape, dtype, offset=0, block=None):
     """Elements in a file, in C's order and little-endian, from an offset on."""
-    what = {"path": os.fsdecode(path), "shape": _lengths(shape), "dtype": _dtype(dtype), "offset": operator.index(offset)}
+    what = {"path": _path(path), "shape": _lengths(shape), "dtype": _dtype(dtype), "offset": operator.index(offset)}
     return _make("raw", **what, block=block)[0]
 
 
 def from_hdf5(path, dataset, block=None):
     """A dataset of a file of HDF5, in blocks of whole chunks."""
-    return _make("hdf5", path=os.fsdecode(path), dataset=dataset, block=block)[0]
+    return _make("hdf5", path=_path(path), dataset=dataset, block=block)[0]
 
 
 def from_zarr(path, block=None):
     """An array of Zarr (version 3), in blocks of whole chunks."""
-    return _make("zarr", path=os.fsdecode(path), block=block)[0]
+    return _make("zarr", path=_path(path), block=block)[0]
 
 
 def full(shape, value, dtype=None):
@@ -429,7 +443,7 @@ def _compute(arrays, to, memory, threads, scratch, statistics):
     scratch = scratch or scratch_folder()
     threads = operator.index(threads or len(os.sched_getaffinity(0)))
     # What is no text and no number is said before anything is begun.
-    how = json.dumps({"memory": memory, "threads": threads, "scratch": os.fspath(scratch), "to": to}).encode()
+    how = _json({"memory": memory, "threads": threads, "scratch": _path(scratch), "to": to})
     handles = (ctypes.c_void_p * max(len(arrays), 1))(*(array._handle for array in arrays))
     blocks, did = (ctypes.c_void_p * max(len(arrays), 1))(), (ctypes.c_uint64 * 5)()
     computation = library().bdrun_compute_new()

@@ -200,6 +200,7 @@ def edges():
         (x[:: 1 << 32][:: 1 << 32], values[:: 1 << 32][:: 1 << 32]),
         (x[-huge:huge:3], values[-huge:huge:3]),
         (x[:: huge], values[:1]),
+        (x.reshape(2, 5)[:: huge], values.reshape(2, 5)[:1]),
         (x * 10**20, values * 10**20),
         (numbers < huge, whole < huge),
         (numbers == huge, whole == huge),
@@ -249,6 +250,19 @@ def edges():
             raise AssertionError("so many blocks")
         except MemoryError:
             pass
+        with open(f"{folder}/long", "wb") as file:
+            os.truncate(file.fileno(), 1 << 36)
+        for many, said in [
+            (lambda: ba.zeros((2**30, 1)) + ba.zeros((1, 2**30)), "2^48"),
+            (lambda: (ba.zeros((2**24, 1)) + ba.zeros((1, 2**24))).sum().compute(), "2^24 tasks"),
+            (lambda: ba.from_raw(f"{folder}/long", (1 << 36,), "bool", block=1000), "block=1000"),
+        ]:
+            try:
+                many()
+                raise AssertionError(said)
+            except MemoryError as error:
+                assert said in str(error), error
+        assert ba.from_raw(f"{folder}/long", (1 << 36,), "bool", block=1 << 35).chunks == ((1 << 35, 1 << 35),)
         os.mkdir(f"{folder}/taken")
         try:
             x.to_npy(f"{folder}/taken")
@@ -287,7 +301,7 @@ def arguments():
             lambda: five.to_hdf5(f"{folder}/five.h5", b"C"),
             lambda: five.to_hdf5(f"{folder}/five.h5", dataset=b"C"),
             lambda: five.to_zarr(f"{folder}/five.zarr", compression=b"zstd"),
-            lambda: five.compute(scratch=b"/tmp"),
+            lambda: five.compute(scratch=5),
             lambda: five.compute(threads=1.5),
         ]:
             try:

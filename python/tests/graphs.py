@@ -1156,6 +1156,33 @@ def values():
         assert pickle.dumps(back) == pickle.dumps(pickle.loads(pickle.dumps(value)))
 
 
+def extents():
+    """Room on scratch is found without a look at each gap that is too short, and is nobody else's."""
+    import random
+    import time
+
+    from bdrun._places import _Extents
+
+    chosen = random.Random(1)
+    for _ in range(50):
+        room, there = _Extents(), []
+        for _ in range(500):
+            if chosen.random() < 0.55 or not there:
+                length = chosen.randrange(20)
+                at = room.take(length)
+                assert all(at + length <= other or other + size <= at or not length or not size for other, size in there)
+                there.append((at, length))
+            else:
+                room.give(*there.pop(chosen.randrange(len(there))))
+    room, begun = _Extents(), time.thread_time()
+    short = [room.take(1) for _ in range(60_000)]
+    for at in short[::2]:
+        room.give(at, 1)
+    for _ in range(30_000):
+        room.take(2)
+    assert time.thread_time() - begun < 10, time.thread_time() - begun
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]]()
     print("right")

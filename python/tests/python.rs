@@ -82,6 +82,16 @@ fn what_arrays_cannot_is_said() {
 }
 
 #[test]
+fn names_may_be_bytes() {
+    run_numpy("origins.py", &["names"]);
+}
+
+#[test]
+fn errors_name_the_line_that_failed() {
+    run_numpy("origins.py", &["lines"]);
+}
+
+#[test]
 fn what_would_look_right_is_right() {
     run_numpy("arrays.py", &["differences"]);
 }
@@ -288,6 +298,11 @@ fn scratch_is_not_in_memory() {
 #[test]
 fn locks_are_waited_for_as_long_as_is_said() {
     run("locks_in_time");
+}
+
+#[test]
+fn room_on_scratch_is_found() {
+    run("extents");
 }
 
 #[test]

@@ -31,7 +31,12 @@ impl Signed for Complex {
     }
 
     fn sign(self) -> Self {
+        let is_finite = self.re.is_finite() && self.im.is_finite();
         let size = self.re.hypot(self.im);
+        if is_finite && size.is_infinite() {
+            // Its parts can be numbers where its size cannot.
+            return Self::new(self.re / 4.0, self.im / 4.0).sign();
+        }
         let none = f64::NAN;
         match (self.re.is_infinite(), self.im.is_infinite()) {
             _ if size == 0.0 => Self::new(0.0, 0.0),
@@ -184,6 +189,11 @@ mod tests {
         let large = Complex::new(1e300, 1e300);
         assert_eq!((Inexact::tanh(large).re, Inexact::tan(large).im), (1.0, 1.0));
         assert!((large.divide(large) - 1.0).norm() < 1e-15);
+        for (re, im) in [(1e308, 1.7e308), (-f64::MAX, f64::MAX), (1.5e308, -1.5e308)] {
+            let (size, sign) = ((re / 1e308).hypot(im / 1e308), Signed::sign(Complex::new(re, im)));
+            let wanted = Complex::new(re / 1e308 / size, im / 1e308 / size);
+            assert!((sign - wanted).norm() < 1e-15, "{sign} instead of {wanted}");
+        }
         // Beside the circle where it is 0 a logarithm is of what is away from it.
         assert!((Inexact::log(Complex::new(1.0, 1e-10)).re / 0.5e-20 - 1.0).abs() < 1e-15);
         assert_eq!(Inexact::exp(Complex::new(1e300, 0.0)), Complex::new(f64::INFINITY, 0.0));

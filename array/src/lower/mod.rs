@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use crate::array::{Array, Node, Op, ordered};
 use crate::error::Error;
 use crate::kernel::{Kernel, Lie, Number, Piece, Roles};
-use crate::shape::{next, places};
+use crate::shape::{MOST_BLOCKS, count, next, places};
 use crate::source::{Sink, Source};
 
 /// Tasks, and what their functions are.
@@ -35,8 +35,9 @@ pub(crate) fn lower(outputs: &[(Array, &dyn Sink)]) -> Result<Lowered, Error> {
     let mut lowering = Lowering::default();
     for (number, (array, sink)) in outputs.iter().enumerate() {
         for node in ordered(array) {
-            lowering.node(&node);
+            lowering.node(&node)?;
         }
+        lowering.plan(array, count(&array.chunks().grid()))?;
         let blocks = lowering.blocks[&key(array)].clone();
         for (region, &block) in array.chunks().regions().zip(blocks.iter()) {
             // What a run before has written is not computed: passes leave out what nobody needs.
@@ -69,6 +70,8 @@ struct Lowering {
     /// Arrays are numbered in the order in which they come.
     arrays: usize,
     tasks: usize,
+    /// How many there will be at most, and pieces that they put together.
+    planned: usize,
 }
 
 /// What a task takes.
@@ -138,11 +141,24 @@ impl Lowering {
         self.add(array, &array.0.op.name(), kernel, inputs, size, Output::No)
     }
 
-    /// The tasks of an array whose operands' are there.
-    fn node(&mut self, array: &Array) {
-        if self.blocks.contains_key(&key(array)) {
-            return;
+    /// So many tasks more: an error before there are any of more than there can be.
+    fn plan(&mut self, array: &Array, tasks: usize) -> Result<(), Error> {
+        self.planned = self.planned.saturating_add(tasks);
+        if self.planned <= MOST_BLOCKS {
+            return Ok(());
         }
+        let what = format!("tasks of {} ({})", array.0.op.name(), array.0.origin);
+        let why = "together with those before it more than 2^24 tasks, one or more for each block: there are \
+                   fewer of larger blocks (`rechunk`, or `block` where it is read)";
+        Err(Error::no_memory(what, why))
+    }
+
+    /// The tasks of an array whose operands' are there.
+    fn node(&mut self, array: &Array) -> Result<(), Error> {
+        if self.blocks.contains_key(&key(array)) {
+            return Ok(());
+        }
+        self.plan(array, tasks_of(array))?;
         self.arrays += 1;
         let of: Vec<Arc<[TaskId]>> =
             array.0.op.operands().iter().map(|operand| self.blocks[&key(operand)].clone()).collect();
@@ -193,6 +209,7 @@ impl Lowering {
             Op::Histogram(operands) => self.histogram(array, &operands[0], &of),
         };
         self.blocks.insert(key(array), blocks.into());
+        Ok(())
     }
 
     fn read(&mut self, array: &Array, source: &Arc<dyn Source>, start: &[usize]) -> Vec<TaskId> {
@@ -388,6 +405,31 @@ impl Lowering {
             tasks.push(task);
         }
         tasks
+    }
+}
+
+/// How many tasks an array is at most, and pieces that they put together.
+fn tasks_of(array: &Array) -> usize {
+    let blocks = |array: &Array| count(&array.chunks().grid());
+    match &array.0.op {
+        Op::Contract { roles, operands } => {
+            let grid = operands[0].chunks().grid();
+            let middle: Vec<usize> = roles[0].summed.iter().map(|&axis| grid[axis]).collect();
+            blocks(array).saturating_mul(count(&middle))
+        }
+        Op::Slice(from, operand) => {
+            let (starts, own) = (operand.chunks().starts(), array.chunks().starts());
+            let along = |(axis, &(first, step)): (usize, &(usize, isize))| {
+                let block = |pair: &[usize]| cut(&starts[axis], first, step, pair[0], pair[1] - pair[0]);
+                own[axis].windows(2).map(|pair| block(pair).len()).sum()
+            };
+            count(&from.iter().enumerate().map(along).collect::<Vec<usize>>())
+        }
+        Op::Reduce { of, .. } | Op::Quantiles(_, of) => blocks(of).saturating_mul(2),
+        Op::Histogram(operands) => blocks(&operands[0]),
+        Op::Scan(..) => blocks(array).saturating_mul(2),
+        Op::Concatenate(..) => 0,
+        _ => blocks(array),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::array::{Array, Op};
 use crate::error::Error;
-use crate::shape::{Chunks, axes, axis, count};
+use crate::shape::{Chunks, axes, axis, count, possible};
 
 impl Array {
     /// With axes in another order: axis `k` of the result is this one's `order[k]`; without an order,
@@ -217,6 +217,9 @@ impl Array {
             let shapes = arrays.iter().map(|array| array.shape().to_vec()).collect();
             return Err(Error::Shapes { what: "concatenate", shapes });
         }
+        let mut shape = first.shape().to_vec();
+        shape[at] = arrays.iter().fold(0, |sum: usize, array| sum.saturating_add(array.shape()[at]));
+        possible("concatenate", &shape)?;
         let dtype = arrays.iter().map(Self::dtype).reduce(crate::DType::promote).unwrap_or(first.dtype());
         // Those without elements add no blocks.
         let full: Vec<&Self> = arrays.iter().filter(|array| array.shape()[at] > 0).collect();

@@ -3,7 +3,7 @@
 use crate::array::{Array, Op};
 use crate::error::Error;
 use crate::kernel::Roles;
-use crate::shape::{Chunks, axis, broadcast};
+use crate::shape::{Chunks, axis, broadcast, possible};
 
 impl Array {
     /// Sums products over pairs of axes: of this one, and of the other (`numpy.tensordot`). The result has
@@ -31,7 +31,7 @@ impl Array {
             own: (0..array.dimensions()).filter(|axis| !summed.contains(axis)).collect(),
             summed: summed.to_vec(),
         };
-        Ok(self.contract(other, [roles(self, &summed[0]), roles(other, &summed[1])]))
+        self.contract(other, [roles(self, &summed[0]), roles(other, &summed[1])])
     }
 
     /// `numpy.dot`: of vectors the sum of products, of matrices their product, else over the last axis of
@@ -85,7 +85,7 @@ impl Array {
             summed: vec![summed],
         };
         let result =
-            widened(one)?.contract(&widened(two)?, [roles(count, count + 1), roles(count + 1, count)]);
+            widened(one)?.contract(&widened(two)?, [roles(count, count + 1), roles(count + 1, count)])?;
         let mut gone = Vec::new();
         if self.dimensions() == 1 {
             gone.push(count);
@@ -97,7 +97,7 @@ impl Array {
     }
 
     #[track_caller]
-    fn contract(&self, other: &Self, mut roles: [Roles; 2]) -> Self {
+    fn contract(&self, other: &Self, mut roles: [Roles; 2]) -> Result<Self, Error> {
         let dtype = self.dtype().promote(other.dtype());
         let mut operands = [self.astype(dtype), other.astype(dtype)];
         // Transposed blocks are multiplied as they lie.
@@ -109,8 +109,17 @@ impl Array {
                 *operand = of.clone();
             }
         }
+        // Before its blocks are listed.
+        let lengths = |array: &Self, axes: &[usize]| -> Vec<usize> {
+            axes.iter().map(|&axis| array.shape()[axis]).collect()
+        };
+        let batch = roles[0].batch.iter().zip(&roles[1].batch);
+        let batch =
+            batch.map(|(&one, &two)| operands[0].shape()[one].max(operands[1].shape()[two])).collect();
+        let own = [0, 1].map(|of| lengths(&operands[of], &roles[of].own));
+        possible("a product", &[batch, own[0].clone(), own[1].clone()].concat())?;
         let (chunks, operands) = chunked(operands, &roles);
-        Self::new(Op::Contract { roles, operands }, dtype, chunks)
+        Ok(Self::new(Op::Contract { roles, operands }, dtype, chunks))
     }
 }
 

@@ -126,7 +126,8 @@ impl Array {
                         return Err(Error::Value("slice step cannot be zero".into()));
                     }
                     let (start, count) = bounds(start, stop, step, self.shape()[axis]);
-                    from.push((if count == 0 { 0 } else { start }, step));
+                    // Of one element no other is so far away that there is no number for it.
+                    from.push((if count == 0 { 0 } else { start }, if count > 1 { step } else { 1 }));
                     cut.push(lengths(&self.chunks().lengths()[axis], start, step, count));
                     left += 1;
                 }

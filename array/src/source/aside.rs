@@ -9,13 +9,13 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
 use super::ledger::{HEAD, Ledger};
-use super::other;
+use super::{other, unique};
 use crate::shape::Region;
 
 /// What a result is made of, as a number: an interrupted run is gone on with by one of the same only.
@@ -98,8 +98,7 @@ impl Aside {
         let Some(identity) = identity else {
             // Others may write the same file, here or on another machine: the last to finish wins.
             loop {
-                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                let unique = format!(".{}.{:x}", std::process::id(), since.as_nanos());
+                let unique = format!(".{}", unique());
                 match Self::new(path, beside(&unique), None, folder, OpenOptions::new().create_new(true)) {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                     made => return Ok((made?, false)),
@@ -182,8 +181,10 @@ impl Aside {
             Some(may) => self.put_folder(may)?,
         }
         self.is_finished.store(true, Ordering::Relaxed);
-        self.synchronise_names()?;
-        self.ledger.as_ref().map_or(Ok(()), Ledger::remove)
+        // It is in its place, whatever becomes of this.
+        let synchronised = self.synchronise_names();
+        self.ledger.as_ref().map_or(Ok(()), Ledger::remove)?;
+        synchronised
     }
 
     /// A directory takes the place of none, or of one that is removed then.
@@ -230,10 +231,16 @@ impl Aside {
         Ok(old)
     }
 
-    /// What has which name is on the disk.
+    /// What has which name is on the disk, as far as that can be had: not of a directory that may be written
+    /// and not read, nor where the file system synchronises none.
     fn synchronise_names(&self) -> io::Result<()> {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        let folder = folder.unwrap_or(Path::new("."));
+        match File::open(folder).and_then(|folder| folder.sync_all()) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            done => done,
+        }
     }
 
     fn remove(&self) {
@@ -253,12 +260,10 @@ impl Drop for Aside {
         // It failed already; that this fails as well is no reason to fail once more.
         match &self.ledger {
             Some(ledger) => {
-                let mut inner = ledger.inner();
-                _ = inner.flush(|| self.synchronise());
-                let is_empty = inner.file.metadata().is_ok_and(|data| data.len() == 0);
-                drop(inner);
-                // Nothing can be gone on with if it was not even ready.
-                if is_empty && ledger.is_named().unwrap_or(false) {
+                _ = ledger.inner().flush(|| self.synchronise());
+                // Without a region there is nothing to go on with: it would be in the way of whoever tries
+                // the same in other blocks.
+                if ledger.is_empty() && ledger.is_named().unwrap_or(false) {
                     self.remove();
                     _ = ledger.remove();
                 }
@@ -308,6 +313,7 @@ mod tests {
         let (aside, is_there) = Aside::begin(&path, Some(7), "npy").unwrap();
         assert!(!is_there && !aside.has(&region(0)));
         aside.ready().unwrap();
+        aside.wrote(&region(0)).unwrap();
         drop(aside);
         // Of something else as well.
         std::fs::remove_file(folder.join(".x.part")).unwrap();
@@ -319,7 +325,8 @@ mod tests {
         aside.ledger.as_ref().unwrap().inner().failed = true;
         drop(aside);
         let (aside, is_there) = Aside::begin(&path, Some(8), "npy").unwrap();
-        assert!(is_there && !aside.has(&region(0)));
+        assert!(!is_there && !aside.has(&region(0)));
+        aside.ready().unwrap();
         aside.finish().unwrap();
         let names: Vec<_> =
             std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -330,6 +337,75 @@ mod tests {
         let error = Aside::begin(&folder, None, "npy").err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// What failed before it had stored anything, for want of memory say, is in nobody's way: neither in that
+    /// of the same in smaller blocks, which is something else.
+    #[test]
+    fn what_has_stored_nothing_is_not_in_the_way() {
+        let folder = std::env::temp_dir().join(format!("bdrun-array-nothing-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("x");
+        let begin = |is_folder: bool, identity| {
+            let may: May = |_| Ok(());
+            let begun = match is_folder {
+                false => Aside::begin(&path, Some(identity), "npy"),
+                true => Aside::begin_folder(&path, Some(identity), "zarr", may),
+            };
+            let (aside, is_there) = begun.unwrap();
+            assert!(!is_there);
+            aside.ready().unwrap();
+            aside
+        };
+        for is_folder in [false, true] {
+            drop(begin(is_folder, 7));
+            assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+            // Killed, it does not remove it itself: what would be removed is another one here.
+            let killed = begin(is_folder, 7);
+            let names = [".x.part", ".x.part.stored"].map(|name| folder.join(name));
+            let moved = ["part", "stored"].map(|name| folder.join(name));
+            (0..2).for_each(|at| std::fs::rename(&names[at], &moved[at]).unwrap());
+            drop(killed);
+            (0..2).for_each(|at| std::fs::rename(&moved[at], &names[at]).unwrap());
+            assert!(names.iter().all(|name| name.exists()));
+            drop(begin(is_folder, 8));
+            assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// A result that is in its place is no error because the directory cannot be read.
+    #[test]
+    fn a_directory_that_cannot_be_read_takes_results() {
+        use std::os::unix::fs::PermissionsExt;
+        const NOBODY: u32 = 65534;
+        let folder = std::env::temp_dir().join(format!("bdrun-array-unread-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o333)).unwrap();
+        let path = folder.join("x");
+        let write = || {
+            // SAFETY: it changes as whom this thread opens files, and nothing else. Who is not root stays
+            // who he is.
+            unsafe { libc::setfsuid(NOBODY) };
+            if File::open(&folder).is_ok()
+                || path.symlink_metadata().is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+            {
+                return Err(());
+            }
+            let (aside, _) = Aside::begin(&path, Some(7), "npy").unwrap();
+            aside.ready().unwrap();
+            aside.wrote(&Region { start: vec![0], shape: vec![4] }).unwrap();
+            aside.finish().map_err(|error| panic!("{error}"))
+        };
+        let done = std::thread::scope(|scope| scope.spawn(write).join().unwrap());
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let names: Vec<_> =
+            std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        std::fs::remove_dir_all(&folder).unwrap();
+        match done {
+            Ok(()) => assert_eq!(names, ["x"]),
+            Err(()) => bdrun_skipped::skipped("kernel", "nobody cannot come here, or may read everything"),
+        }
     }
 
     #[test]

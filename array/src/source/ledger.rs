@@ -57,15 +57,21 @@ impl Ledger {
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         file.set_len(whole as u64)?;
         file.seek(SeekFrom::Start(whole as u64))?;
-        let mut lines = text[..whole].split_inclusive('\n');
+        let mut lines = text[..whole].split_inclusive('\n').peekable();
         let first = lines.next();
-        let is_begun = first.is_some();
+        let mut is_begun = first.is_some();
         if first.is_some_and(|first| first.trim_end_matches('\n') != head) {
-            return Err(other(format!(
-                "{} is of an interrupted run of something else (another expression, format or chunks), or its \
-                 sources have changed since: remove it to begin anew",
-                path.display()
-            )));
+            if lines.peek().is_some() {
+                return Err(other(format!(
+                    "{} is of an interrupted run of something else (another expression, format or chunks), or \
+                     its sources have changed since: remove it to begin anew",
+                    path.display()
+                )));
+            }
+            // It was killed before it had stored anything: nothing is lost.
+            file.set_len(0)?;
+            file.rewind()?;
+            is_begun = false;
         }
         let stored: HashSet<Region> = lines.filter_map(region).collect();
         let next = Instant::now() + OFTEN;
@@ -75,6 +81,12 @@ impl Ledger {
 
     pub(super) fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether no region is in it: nothing of the file can be used again.
+    pub(super) fn is_empty(&self) -> bool {
+        let length = self.inner().file.metadata().map(|data| data.len());
+        length.is_ok_and(|length| length <= self.head.len() as u64 + 1)
     }
 
     /// Whether it still has its name: who removed it may have let another run begin.

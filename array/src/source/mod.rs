@@ -9,6 +9,7 @@ mod pieces;
 pub mod zarr;
 
 use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use aside::Identity;
 pub use hdf5::{Hdf5, Hdf5Writer};
@@ -83,15 +84,30 @@ pub trait Sink: Send + Sync {
     fn finish(&self) -> io::Result<()>;
 }
 
+/// Part of a name that nobody else has at the same time, here or on another machine, nor has left behind: the
+/// number of a process may be that of one that was killed, in containers most of all. If somebody has it all
+/// the same, there is another one the next time.
+fn unique() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}.{:x}", std::process::id(), since.as_nanos())
+}
+
 fn other(text: String) -> io::Error {
     io::Error::other(text)
 }
 
-/// When a file was written, and how long it is.
+/// Which file it is, how long, and when it was written.
 fn stamp(file: &std::fs::File) -> String {
+    file.metadata().map_or_else(|error| error.to_string(), |data| told(&data))
+}
+
+/// The same, of what is known of a file. The time of writing can be set, and is that of another file where
+/// one is copied or unpacked with its time: the number of the file, and when anything of it was changed, are
+/// no one else's. Devices have other numbers after a restart.
+fn told(data: &std::fs::Metadata) -> String {
     use std::os::unix::fs::MetadataExt;
-    let told = |data: std::fs::Metadata| format!("{}:{}:{}", data.len(), data.mtime(), data.mtime_nsec());
-    file.metadata().map_or_else(|error| error.to_string(), told)
+    let (written, changed) = ((data.mtime(), data.mtime_nsec()), (data.ctime(), data.ctime_nsec()));
+    format!("{}:{}:{}:{}:{}:{}", data.len(), written.0, written.1, data.ino(), changed.0, changed.1)
 }
 
 /// Whether a file that was opened still has this name. What has it may be another one.

@@ -158,3 +158,28 @@ fn a_group_that_cannot_be_written_is_named_before_anything_is_computed() {
     assert!(error.contains("x.zarr/zarr.json: Permission denied"), "{error}");
     assert_eq!(std::fs::read_dir(group.join("of")).unwrap().count(), 1);
 }
+
+/// Threads that write the first arrays of a store make its groups at the same time; and what was killed while
+/// it made one had the number that this process has now.
+#[test]
+fn groups_are_made_by_several_at_once() {
+    let directory = Directory::new("zarr-at-once");
+    let at = |name: String| directory.0.join(name);
+    for number in 0..50 {
+        let (begun, store) = (std::sync::Barrier::new(2), format!("{number}.zarr"));
+        std::fs::create_dir(at(format!(".{store}.{}", std::process::id()))).unwrap();
+        std::thread::scope(|scope| {
+            for name in ["a", "b"] {
+                let (begun, path) = (&begun, at(format!("{store}/g/{name}")));
+                scope.spawn(move || {
+                    begun.wait();
+                    begin(&path, &[2, 3], Compression::None).unwrap().finish().unwrap();
+                });
+            }
+        });
+        for name in ["a", "b"] {
+            assert_eq!(Zarr::open(&at(format!("{store}/g/{name}"))).unwrap().shape(), [4, 6]);
+        }
+        assert_eq!(std::fs::read_dir(at(format!("{store}/g"))).unwrap().count(), 3);
+    }
+}

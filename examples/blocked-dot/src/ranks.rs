@@ -113,6 +113,7 @@ pub(crate) fn run(
         Ok(Some(outcome)) => outcome,
         // Rank 0 says what went wrong.
         Ok(None) | Err(Error::Elsewhere(_)) => return Ok(None),
+        Err(Error::Run(error)) => return Err(prepared.named(error).to_string()),
         Err(error) => return Err(error.to_string()),
     };
     prepared.finish().map_err(|error| error.to_string())?;

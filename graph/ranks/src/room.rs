@@ -4,7 +4,7 @@
 //! has to clear pages for it. Together with what is live they never take more than the budget: what has been
 //! warm longest goes back to the kernel.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bdrun_graph::run::Gaps;
 
@@ -21,8 +21,12 @@ pub(crate) struct Extent {
 #[derive(Debug)]
 pub(crate) struct Room {
     gaps: Gaps,
-    /// Released, longest ago first.
-    warm: VecDeque<Extent>,
+    /// Released, by number: longest ago first.
+    warm: BTreeMap<u64, Extent>,
+    /// The same by length and number: results may be of very many lengths.
+    lengths: BTreeSet<(u64, u64)>,
+    /// The next number.
+    number: u64,
     warm_bytes: u64,
     live: u64,
     budget: u64,
@@ -32,7 +36,15 @@ pub(crate) struct Room {
 
 impl Room {
     pub fn new(budget: u64, end: u64) -> Self {
-        Self { gaps: Gaps::default(), warm: VecDeque::new(), warm_bytes: 0, live: 0, budget, end }
+        let (warm, lengths) = (BTreeMap::new(), BTreeSet::new());
+        Self { gaps: Gaps::default(), warm, lengths, number: 0, warm_bytes: 0, live: 0, budget, end }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Extent> {
+        let extent = self.warm.remove(&number)?;
+        self.lengths.remove(&(extent.len, number));
+        self.warm_bytes -= extent.len;
+        Some(extent)
     }
 
     /// A place of so many bytes, if there is one. Names to `cold` the places whose pages are to go back
@@ -40,13 +52,13 @@ impl Room {
     pub fn take(&mut self, len: u64, mut cold: impl FnMut(Extent)) -> Option<u64> {
         let len = len.next_multiple_of(PAGE);
         self.live += len;
-        let found = self.warm.iter().rposition(|extent| extent.len == len);
-        let found = found.and_then(|found| self.warm.remove(found));
-        self.warm_bytes -= found.map_or(0, |extent| extent.len);
+        // The last one that was released.
+        let found = self.lengths.range((len, 0)..=(len, u64::MAX)).next_back().copied();
+        let found = found.and_then(|(_, number)| self.remove(number));
         while self.live + self.warm_bytes > self.budget
-            && let Some(extent) = self.warm.pop_front()
+            && let Some((&oldest, _)) = self.warm.first_key_value()
+            && let Some(extent) = self.remove(oldest)
         {
-            self.warm_bytes -= extent.len;
             self.gaps.give(extent.at, extent.len);
             cold(extent);
         }
@@ -68,7 +80,9 @@ impl Room {
         self.live -= len;
         if len > 0 {
             self.warm_bytes += len;
-            self.warm.push_back(Extent { at, len });
+            self.warm.insert(self.number, Extent { at, len });
+            self.lengths.insert((len, self.number));
+            self.number += 1;
         }
     }
 
@@ -105,6 +119,27 @@ mod tests {
         assert_eq!(take(&mut room, 3 * PAGE), two);
         assert_eq!(cold, [Extent { at: two, len: 2 * PAGE }]);
         assert_eq!(room.take(1 << 30, |_| ()), None, "there is an end");
+    }
+
+    /// Very many warm places, none of which is as long as what comes.
+    #[test]
+    fn warm_places_are_not_gone_through() {
+        let mut room = Room::new(u64::MAX, u64::MAX);
+        let mut short: Vec<u64> = (0..200_000).map(|_| room.take(PAGE, |_| ()).unwrap()).collect();
+        short.drain(..).for_each(|at| room.give(at, PAGE));
+        let begun = processor_time();
+        for _ in 0..100_000 {
+            room.take(2 * PAGE, |_| panic!("there is room")).unwrap();
+        }
+        // By looks at each of them that were 2 * 10^10.
+        let took = processor_time() - begun;
+        assert!(took < 10.0, "{took} s");
+    }
+
+    /// Seconds of this thread, however busy the machine is.
+    fn processor_time() -> f64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
     }
 
     proptest! {

@@ -8,12 +8,14 @@ mod cull;
 mod draft;
 mod fuse;
 mod inline;
+mod origins;
 #[cfg(test)]
 mod tests;
 
 pub use cull::cull;
 pub use fuse::{fuse, fuse_where};
 pub use inline::{Keeping, inline};
+pub use origins::Origins;
 
 use crate::csr::Csr;
 use crate::graph::{Graph, TaskId};

@@ -229,3 +229,31 @@ fn very_many_tasks_become_one() {
     assert!(rewritten.graph.is_source(TaskId(0)));
     assert_eq!(outputs(&rewritten.graph), outputs(&graph));
 }
+
+/// What fails within a task that was put together is named by what it was.
+#[test]
+fn a_step_has_the_name_of_its_own_task() {
+    use crate::run::{NoStore, Progress, RunError, Threads};
+    let mut builder = crate::Builder::default();
+    for (number, key) in ["a", "b", "c"].into_iter().enumerate() {
+        let before: Vec<&str> = ["a", "b", "c"][..number].last().copied().into_iter().collect();
+        let task = crate::Task::new(key, FunctionId(number as u32), crate::Inputs::Keys(&before));
+        let output = if number == 2 { Output::Stored } else { Output::No };
+        let origin = ["x.py:1", "x.py:2", "x.py:3"][number];
+        builder.add(crate::Task { bytes: 8, output, origin, ..task }).unwrap();
+    }
+    let former = builder.build().unwrap();
+    let (graph, origins) = fuse(&former).apart(former);
+    assert_eq!((graph.len(), graph.key(TaskId(0)), graph.origin(TaskId(0))), (1, "c", "x.py:3"));
+    let plan = crate::plan::plan(&graph, &[TaskId(0)], 100).unwrap();
+    for failing in 0..3 {
+        let call = |call: crate::run::Call, _: Vec<std::sync::Arc<Vec<u8>>>| {
+            if call.function == FunctionId(failing) { Err("no".into()) } else { Ok(vec![0; 8].into()) }
+        };
+        let threads = Threads { compute: 1, transfer: 1 };
+        let error = threads.run(&graph, &plan, &NoStore, &Progress::default(), call).err().unwrap();
+        let RunError::Task(failure) = origins.named(error) else { panic!("a task failed") };
+        let wanted = ["a (x.py:1)", "b (x.py:2)", "c (x.py:3)"][failing as usize];
+        assert_eq!(failure.task.to_string(), wanted);
+    }
+}

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::gaps::Gaps;
 use crate::graph::TaskId;
@@ -164,10 +165,20 @@ pub fn scratch_file(directory: &Path) -> io::Result<File> {
     open.read(true).write(true).mode(0o600);
     match open.clone().custom_flags(libc::O_TMPFILE).open(directory) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {
-            let path = directory.join(format!(".bdrun-graph-{}-{number}", std::process::id()));
-            let file = open.create_new(true).open(&path)?;
-            std::fs::remove_file(&path)?;
-            Ok(file)
+            loop {
+                // In containers one that was killed between the two calls may have had the same number.
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+                let name = format!(".bdrun-graph-{}-{number}-{since:x}", std::process::id());
+                let path = directory.join(name);
+                match open.create_new(true).open(&path) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    made => {
+                        let file = made?;
+                        std::fs::remove_file(&path)?;
+                        return Ok(file);
+                    }
+                }
+            }
         }
         made => made,
     }

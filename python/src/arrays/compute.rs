@@ -1,7 +1,6 @@
 //! Computing expressions: into memory, or into files.
 
 use std::ffi::c_char;
-use std::path::{Path, PathBuf};
 
 use bdrun_array::source::hdf5::Dataset;
 use bdrun_array::source::zarr::{Compression, ZarrArray};
@@ -127,21 +126,21 @@ impl To {
         let array = if compression == Compression::None { array.clone() } else { array.aligned(&chunk)? };
         let identity = to["resume"].as_bool().unwrap_or(false).then(|| array.identity());
         let (dtype, shape) = (array.dtype(), array.shape());
-        let path = |name: &str| to[name].as_str().map(Path::new);
+        let path = |name: &str| (!to[name].is_null()).then(|| make::path(&to[name])).transpose();
         let created = if to.is_null() {
             let no_room = |error| Error::File { path: "memory for the result".into(), error };
             Self::Memory(Held::new(dtype, shape).map_err(no_room)?)
-        } else if let Some(path) = path("npy") {
-            Self::Npy(NpyWriter::create(path, dtype, shape, identity)?)
-        } else if let Some(path) = path("raw") {
-            Self::Npy(NpyWriter::create_raw(path, dtype, shape, identity)?)
-        } else if let Some(path) = path("zarr") {
+        } else if let Some(path) = path("npy")? {
+            Self::Npy(NpyWriter::create(&path, dtype, shape, identity)?)
+        } else if let Some(path) = path("raw")? {
+            Self::Npy(NpyWriter::create_raw(&path, dtype, shape, identity)?)
+        } else if let Some(path) = path("zarr")? {
             let written = ZarrArray { dtype, shape, chunk: &chunk, compression };
-            Self::Zarr(ZarrWriter::create(path, written, identity)?)
+            Self::Zarr(ZarrWriter::create(&path, written, identity)?)
         } else {
-            let path = path("hdf5").ok_or_else(|| wrong("it goes nowhere"))?;
+            let path = path("hdf5")?.ok_or_else(|| wrong("it goes nowhere"))?;
             let dataset = Dataset { name: make::text(&to["dataset"])?, dtype, shape, chunk: &chunk };
-            Self::Hdf5(Hdf5Writer::create(path, dataset, identity)?)
+            Self::Hdf5(Hdf5Writer::create(&path, dataset, identity)?)
         };
         Ok((created, array))
     }
@@ -171,8 +170,8 @@ fn compute(how: &Value, of: &[Array], progress: &Progress) -> Result<Computed, R
     if let Some(threads) = how["threads"].as_u64().filter(|&threads| threads > 0) {
         settings.threads = Threads { compute: threads as usize, transfer: 1 };
     }
-    if let Some(scratch) = how["scratch"].as_str() {
-        settings.scratch = PathBuf::from(scratch);
+    if !how["scratch"].is_null() {
+        settings.scratch = make::path(&how["scratch"])?;
     }
     let list = how["to"].as_array().ok_or_else(|| wrong("it goes nowhere"))?;
     let memory = how["memory"].as_u64();

@@ -1,16 +1,24 @@
 //! Expressions by name.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bdrun_array::source::{Hdf5, Npy, Zarr};
-use bdrun_array::{Array, Binary, Complex, DType, Index, Operand, Reduction, Scalar, Unary};
+use bdrun_array::{Array, Binary, Complex, DType, Index, MOST_BLOCKS, Operand, Reduction, Scalar, Unary};
 use serde_json::Value;
 
 use super::{Raised, dtype, wrong};
 
 pub(super) fn text(value: &Value) -> Result<&str, Raised> {
     value.as_str().ok_or_else(|| wrong("no text"))
+}
+
+/// A path: names are bytes, of each of which there is a letter.
+pub(super) fn path(value: &Value) -> Result<PathBuf, Raised> {
+    let bytes = text(value)?.chars().map(u8::try_from).collect::<Result<Vec<u8>, _>>();
+    Ok(PathBuf::from(OsString::from_vec(bytes.map_err(|_| wrong("no path"))?)))
 }
 
 fn number(value: &Value) -> Result<isize, Raised> {
@@ -190,20 +198,20 @@ pub(super) fn make(what: &Value, of: &[Array]) -> Result<Vec<Array>, Raised> {
     let axis = || number(&what["axis"]);
     Ok(vec![match name {
         "npy" => {
-            let source = Arc::new(Npy::open(Path::new(text(&what["path"])?))?);
+            let source = Arc::new(Npy::open(&path(&what["path"])?)?);
             read(source, &what["block"])?
         }
         "raw" => {
-            let (path, shape) = (text(&what["path"])?, sizes(&what["shape"])?);
+            let (path, shape) = (path(&what["path"])?, sizes(&what["shape"])?);
             let offset = what["offset"].as_u64().ok_or_else(|| wrong("no offset"))?;
-            let source = Npy::open_raw(Path::new(path), dtype(text(&what["dtype"])?)?, &shape, offset)?;
+            let source = Npy::open_raw(&path, dtype(text(&what["dtype"])?)?, &shape, offset)?;
             read(Arc::new(source), &what["block"])?
         }
         "hdf5" => {
-            let source = Hdf5::open(Path::new(text(&what["path"])?), text(&what["dataset"])?)?;
+            let source = Hdf5::open(&path(&what["path"])?, text(&what["dataset"])?)?;
             read(Arc::new(source), &what["block"])?
         }
-        "zarr" => read(Arc::new(Zarr::open(Path::new(text(&what["path"])?))?), &what["block"])?,
+        "zarr" => read(Arc::new(Zarr::open(&path(&what["path"])?)?), &what["block"])?,
         "full" => {
             let (value, shape) = (scalar(&what["value"])?, sizes(&what["shape"])?);
             let dtype = dtype(text(&what["dtype"])?)?;
@@ -258,7 +266,15 @@ pub(super) fn make(what: &Value, of: &[Array]) -> Result<Vec<Array>, Raised> {
 
 fn read(source: Arc<dyn bdrun_array::source::Source>, block: &Value) -> Result<Array, Raised> {
     match maybe(block, |block| sizes(&serde_json::json!([block])))? {
-        Some(bytes) => Ok(Array::from_source_in(source, bytes[0])),
+        Some(bytes) => {
+            let elements = |of: &[usize]| of.iter().fold(1, |all: usize, &length| all.saturating_mul(length));
+            let each = (bytes[0] / source.dtype().size()).max(elements(&source.unit())).max(1);
+            if elements(source.shape()) / each > MOST_BLOCKS {
+                let wanted = bytes[0];
+                return Err(Raised(format!("MemoryError:block={wanted}: there are 2^24 blocks at most")));
+            }
+            Ok(Array::from_source_in(source, bytes[0]))
+        }
         None => Ok(Array::from_source(source)),
     }
 }

@@ -80,6 +80,9 @@ table! {
     H5Fclose: fn(Id) -> c_int;
     H5Fget_vfd_handle: fn(Id, Id, *mut *mut c_void) -> c_int;
     H5Fget_create_plist: fn(Id) -> Id;
+    H5Fget_name: fn(Id, *mut c_char, usize) -> isize;
+    H5Iget_file_id: fn(Id) -> Id;
+    H5Iget_name: fn(Id, *mut c_char, usize) -> isize;
     H5Pget_userblock: fn(Id, *mut u64) -> c_int;
     H5Dopen2: fn(Id, *const c_char, Id) -> Id;
     H5Dcreate2: fn(Id, *const c_char, Id, Id, Id, Id, Id) -> Id;
@@ -92,6 +95,7 @@ table! {
     H5Dread: fn(Id, Id, Id, Id, Id, *mut c_void) -> c_int;
     H5Screate: fn(c_int) -> Id;
     H5Screate_simple: fn(c_int, *const u64, *const u64) -> Id;
+    H5Sget_simple_extent_type: fn(Id) -> c_int;
     H5Sget_simple_extent_ndims: fn(Id) -> c_int;
     H5Sget_simple_extent_dims: fn(Id, *mut u64, *mut u64) -> c_int;
     H5Sselect_hyperslab: fn(Id, c_int, *const u64, *const u64, *const u64, *const u64) -> c_int;
@@ -107,6 +111,11 @@ table! {
     H5Tclose: fn(Id) -> c_int;
     H5Pcreate: fn(Id) -> Id;
     H5Pget_layout: fn(Id) -> c_int;
+    H5Pget_external_count: fn(Id) -> c_int;
+    H5Pget_external: fn(Id, c_uint, usize, *mut c_char, *mut libc::off_t, *mut u64) -> c_int;
+    H5Pget_virtual_count: fn(Id, *mut usize) -> c_int;
+    H5Pget_virtual_filename: fn(Id, usize, *mut c_char, usize) -> isize;
+    H5Pget_virtual_dsetname: fn(Id, usize, *mut c_char, usize) -> isize;
     H5Pget_chunk: fn(Id, c_int, *mut u64) -> c_int;
     H5Pset_chunk: fn(Id, c_int, *const u64) -> c_int;
     H5Pget_nfilters: fn(Id) -> c_int;

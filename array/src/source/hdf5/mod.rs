@@ -5,6 +5,7 @@
 //! written is whole before the first element is in it, so that to be killed meanwhile leaves a file that can
 //! be opened; it is put in its place when all is written.
 
+mod files;
 mod layout;
 mod library;
 mod object;
@@ -66,8 +67,15 @@ pub struct Hdf5 {
     unpacked: u64,
     /// Whether it converts elements.
     is_converted: bool,
+    /// The one that it is in.
     file: File,
-    /// The dataset, and the file that it is in.
+    /// The one that was named, if its dataset is a link to another one.
+    named: Option<File>,
+    /// Whether its elements are in others (virtual datasets, external storage).
+    is_spread: bool,
+    /// Whether the library opens some as it reads.
+    is_virtual: bool,
+    /// The dataset, and the file that was named.
     open: Option<[Object; 2]>,
     locked: &'static Locked,
 }
@@ -101,8 +109,19 @@ impl Hdf5 {
         let library = &locked.library;
         let _lock = locked.enter();
         let (plain_file, file) = open_both(locked, path, between)?;
-        let dataset = Object::open_dataset(locked, &file, name)?;
-        let (shape, dtype) = (object::shape(locked, &dataset)?, object::dtype(locked, &dataset)?);
+        let (dataset, shape) = files::keep_new_from_children(|| {
+            let dataset = Object::open_dataset(locked, &file, name)?;
+            let shape = object::shape(locked, &dataset)?;
+            io::Result::Ok((dataset, shape))
+        })?;
+        // Behind an external link, which may be anywhere in its name, places are those of another file.
+        let (own, opened) = files::own(locked, &dataset)?;
+        let is_file = opened.is_some();
+        let (plain_file, named) = match opened {
+            Some(opened) if !files::are_same(&opened, &plain_file)? => (opened, Some(plain_file)),
+            _ => (plain_file, None),
+        };
+        let dtype = object::dtype(locked, &dataset)?;
         if !is_possible(&shape, dtype.size()) {
             return Err(wrong(format!("its shape is larger than there can be: {shape:?}")));
         }
@@ -116,7 +135,7 @@ impl Hdf5 {
             unit = chunk_of(locked, &created, shape.len())?;
         }
         let is_native = object::is_native(locked, &dataset, dtype)?;
-        if filters == 0 && is_native && !object::is_shifted(locked, &file)? {
+        if is_file && filters == 0 && is_native && !object::is_shifted(locked, &own)? {
             layout = match kind {
                 // The library finds each by itself as it reads.
                 object::CHUNKED if layout::takes_long(locked, &shape, &unit) => None,
@@ -131,6 +150,8 @@ impl Hdf5 {
             unpacked =
                 COPIES.saturating_mul(elements).saturating_mul(object::stored_size(locked, &dataset)? as u64);
         }
+        // SAFETY: `created` is a property list.
+        let externals = unsafe { (library.H5Pget_external_count)(created.id) };
         Ok(Self {
             path: path.into(),
             name: name.into(),
@@ -141,6 +162,10 @@ impl Hdf5 {
             unpacked,
             is_converted: !is_native,
             file: plain_file,
+            named,
+            // What the library does not read as a file may be anywhere.
+            is_spread: kind == object::VIRTUAL || externals > 0 || !is_file,
+            is_virtual: kind == object::VIRTUAL,
             open: Some([dataset, file]),
             locked,
         })
@@ -171,17 +196,12 @@ impl Hdf5 {
         let memory = dataset_type(self.locked, self.dtype, true)?;
         let [dataset, _] = self.open.as_ref().ok_or_else(|| wrong("it is closed"))?;
         let bytes = block.bytes_mut();
-        // SAFETY: the block has as many elements of the type as the region.
-        let code = unsafe {
-            (library.H5Dread)(
-                dataset.id,
-                memory.id(),
-                here.id,
-                there.id,
-                0,
-                bytes.as_mut_ptr().cast::<c_void>(),
-            )
+        let mut read = || {
+            let to = bytes.as_mut_ptr().cast::<c_void>();
+            // SAFETY: the block has as many elements of the type as the region.
+            unsafe { (library.H5Dread)(dataset.id, memory.id(), here.id, there.id, 0, to) }
         };
+        let code = if self.is_virtual { files::keep_new_from_children(read) } else { read() };
         if self.unpacked >= KEPT {
             give_back(library);
         }
@@ -206,8 +226,19 @@ impl Source for Hdf5 {
         format!("{}::{}", self.path.display(), self.name)
     }
 
+    /// Of all files that say what its elements are.
     fn stamp(&self) -> String {
-        super::stamp(&self.file)
+        let mut all = super::stamp(&self.file);
+        let Some([dataset, _]) = &self.open else { return all };
+        let _lock = self.locked.enter();
+        if let Some(named) = &self.named {
+            // Links between the two may lead elsewhere the next time.
+            all += &format!(" {} {}", super::stamp(named), files::name(self.locked, dataset));
+        }
+        if self.is_spread {
+            all += &files::keep_new_from_children(|| files::stamps(self.locked, dataset));
+        }
+        all
     }
 
     fn work(&self, region: &Region) -> u64 {

@@ -5,13 +5,15 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::files::keep_from_children;
 use super::library::{Id, Library, Locked};
 use super::wrong;
 use crate::dtype::DType;
 
-/// `H5D_CONTIGUOUS` and `H5D_CHUNKED`.
+/// `H5D_CONTIGUOUS`, `H5D_CHUNKED` and `H5D_VIRTUAL`.
 pub(super) const CONTIGUOUS: c_int = 1;
 pub(super) const CHUNKED: c_int = 2;
+pub(super) const VIRTUAL: c_int = 3;
 
 type Close = unsafe extern "C" fn(Id) -> c_int;
 
@@ -33,6 +35,12 @@ fn text(text: &[u8]) -> io::Result<CString> {
 }
 
 impl Object {
+    pub(super) fn file(library: &Library, id: Id, what: impl FnOnce() -> String) -> io::Result<Self> {
+        let file = Self::new(id, library.H5Fclose, what)?;
+        keep_from_children(library, &file);
+        Ok(file)
+    }
+
     fn new(id: Id, close: Close, what: impl FnOnce() -> String) -> io::Result<Self> {
         if id < 0 {
             return Err(wrong(what()));
@@ -44,18 +52,14 @@ impl Object {
         let name = text(path.as_os_str().as_bytes())?;
         // SAFETY: the name ends in 0. Read only, default properties.
         let id = unsafe { (library.H5Fopen)(name.as_ptr(), 0, 0) };
-        let file = Self::new(id, library.H5Fclose, || "it is no HDF5 file, or somebody writes to it".into())?;
-        keep_from_children(library, &file);
-        Ok(file)
+        Self::file(library, id, || "it is no HDF5 file, or somebody writes to it".into())
     }
 
     pub(super) fn create_file(Locked { library, .. }: &Locked, path: &Path) -> io::Result<Self> {
         let name = text(path.as_os_str().as_bytes())?;
         // SAFETY: the name ends in 0. `H5F_ACC_TRUNC`, default properties.
         let id = unsafe { (library.H5Fcreate)(name.as_ptr(), 2, 0, 0) };
-        let file = Self::new(id, library.H5Fclose, || "H5Fcreate failed".into())?;
-        keep_from_children(library, &file);
-        Ok(file)
+        Self::file(library, id, || "H5Fcreate failed".into())
     }
 
     /// Without a cache of chunks: what is kept there would be counted by nobody, and blocks are made of whole
@@ -108,19 +112,6 @@ impl Object {
     }
 }
 
-/// The library opens files so that programs which are started meanwhile inherit them, and with them its lock:
-/// nobody could open the file until those have ended, whoever they are.
-fn keep_from_children(library: &Library, file: &Object) {
-    let mut handle: *mut c_void = std::ptr::null_mut();
-    // SAFETY: the file is open, of the default driver, whose handle is a pointer to its descriptor as long as
-    // the file is open. Where it is another's, a number that is none is refused.
-    unsafe {
-        if (library.H5Fget_vfd_handle)(file.id, 0, &raw mut handle) >= 0 && !handle.is_null() {
-            libc::fcntl(handle.cast::<c_int>().read(), libc::F_SETFD, libc::FD_CLOEXEC);
-        }
-    }
-}
-
 /// Whether the file begins with somebody else's bytes (MATLAB's do): versions of the library differ in
 /// whether they count those in places.
 pub(super) fn is_shifted(Locked { library, .. }: &Locked, file: &Object) -> io::Result<bool> {
@@ -133,11 +124,18 @@ pub(super) fn is_shifted(Locked { library, .. }: &Locked, file: &Object) -> io::
     if code < 0 { Err(wrong("H5Pget_userblock failed")) } else { Ok(bytes > 0) }
 }
 
+/// `H5S_NULL`, which is told to have no axes, as one element has none.
+const NULL_SPACE: c_int = 2;
+
 /// How many elements a dataset has along each axis.
 pub(super) fn shape(Locked { library, .. }: &Locked, dataset: &Object) -> io::Result<Vec<usize>> {
     // SAFETY: the dataset is open.
     let id = unsafe { (library.H5Dget_space)(dataset.id) };
     let space = Object::new(id, library.H5Sclose, || "H5Dget_space failed".into())?;
+    // SAFETY: the space is open.
+    if unsafe { (library.H5Sget_simple_extent_type)(space.id) } == NULL_SPACE {
+        return Err(wrong("it is empty (a null dataspace): it has no elements, and no shape"));
+    }
     // SAFETY: the space is open.
     let axes = unsafe { (library.H5Sget_simple_extent_ndims)(space.id) };
     let mut lengths = vec![0_u64; usize::try_from(axes).map_err(|_| wrong("it has no shape"))?];

@@ -3,10 +3,10 @@
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
+use super::super::unique;
 use super::{NAME, OLD_COPIES, OLD_GROUP, description, json, wrong};
 
 const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group", "attributes": {}}
@@ -26,11 +26,20 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
             break;
         }
         // With its description, or not at all.
-        let mut aside = std::ffi::OsString::from(".");
-        aside.push(folder.file_name().unwrap_or_default());
-        aside.push(format!(".{}", std::process::id()));
-        let aside = folder.with_file_name(aside);
-        std::fs::create_dir(&aside)?;
+        let aside = loop {
+            let mut aside = std::ffi::OsString::from(".");
+            aside.push(folder.file_name().unwrap_or_default());
+            aside.push(format!(".{}", unique()));
+            let aside = folder.with_file_name(aside);
+            match std::fs::create_dir(&aside) {
+                // Another thread's.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => {
+                    made?;
+                    break aside;
+                }
+            }
+        };
         let made = std::fs::write(aside.join(NAME), GROUP).and_then(|()| std::fs::rename(&aside, folder));
         if let Err(error) = made {
             std::fs::remove_dir_all(&aside)?;
@@ -108,8 +117,7 @@ fn consolidated(path: &Path) -> io::Result<Vec<(&Path, String)>> {
 /// A new file beside a group's description.
 fn aside(folder: &Path, text: &str) -> io::Result<PathBuf> {
     loop {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let path = folder.join(format!(".{NAME}.{}.{:x}", std::process::id(), since.as_nanos()));
+        let path = folder.join(format!(".{NAME}.{}", unique()));
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             // Another thread's.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
