@@ -64,6 +64,13 @@ impl Bench {
         (times, masters.len())
     }
 
+    /// The parts that this master has begun.
+    fn begun_on(&self, master: i32) -> BTreeSet<String> {
+        let ran = self.read("ran");
+        let words = ran.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        words.filter(|words| words[2].parse() == Ok(master)).map(|words| words[0].to_owned()).collect()
+    }
+
     /// A part that this master ran, and that the journal has the end of.
     fn ended_on(&self, master: i32) -> Option<u32> {
         let (ran, journal) = (self.read("ran"), self.read("journal"));
@@ -278,8 +285,11 @@ fn the_parts_of_a_node_that_dies_are_run_by_others() {
         let (times, masters) = bench.ran();
         // What it had begun may not have come to say so.
         assert!(times.len() == 40 && masters >= 2, "{masters} {times:?}");
-        // At most what it had just begun was run again.
-        assert!(times.values().sum::<u32>() <= 40 + 4, "{times:?}");
+        // At most what it had begun was run again, once: how much that is, beside the two that compute, is a
+        // matter of the machine's load.
+        let its = bench.begun_on(victim);
+        let again = times.iter().filter(|&(part, &times)| times > 1 + u32::from(its.contains(part)));
+        assert_eq!(again.count(), 0, "{its:?} {times:?}");
         // What had ended there was not, and is not lost.
         assert_eq!(times[&format!("p{ended}")], 1, "{times:?}");
         let ranks = &outcome.stats().ranks;

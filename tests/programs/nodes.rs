@@ -249,7 +249,7 @@ fn windows_and_files_are_as_on_one_node() {
         [(Mpich, 2, "", "50"), (Mpich, 4, "--resident 1", "2"), (OpenMpi, 3, "", "50")]
     {
         let file = dir.path().join(format!("file.{nodes}"));
-        let words = format!("-np 6 --timeout 100 {options}");
+        let words = format!("-np 6 --timeout 500 {options}");
         let line = [&program, &file].map(|path| path.to_str().expect("a path in UTF-8"));
         let Some(job) = launcher.on(nodes, bdrun_args(words.split_whitespace().chain(line).chain([times])))
         else {
