@@ -305,7 +305,7 @@ fn under_mpi(need: &str, launcher: &[&str], arguments: &[&str]) {
         let ended = output(command.spawn().expect("start mpiexec"));
         assert!(!ended.status.success(), "{step}");
         let said = String::from_utf8_lossy(&ended.stderr);
-        assert!(step != "fail" || said.contains("rank 0: it has no input"), "{said}");
+        assert!(step != "fail" || said.contains("rank 0: it has no input"), "{ended:?}");
     }
     // Nor does one that cannot be set up, or has no communicator.
     for (wrong, step) in [("RAYON_NUM_THREADS=all", "setup"), ("BDRUN_EXPECTED_RANKS=4", "suite")] {
@@ -318,7 +318,7 @@ fn under_mpi(need: &str, launcher: &[&str], arguments: &[&str]) {
         let ended = output(command.spawn().expect("start mpiexec"));
         let said = String::from_utf8_lossy(&ended.stderr);
         let word = wrong.split('=').next().expect("a name");
-        assert!(!ended.status.success() && said.contains(word), "{said}");
+        assert!(!ended.status.success() && said.contains(word), "{ended:?}");
     }
     let library = if need == "mpich" { "libmpich.so.12" } else { "libmpi.so.40" };
     let mut command = command(launcher);

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::rc::Rc;
 
+use super::last_words;
 use super::table::{AnyTable, Handle, Status, Table};
 use crate::transport::Result;
 use crate::{Cause, Tag};
@@ -128,6 +129,7 @@ impl<H: Handle> Drop for Library<H> {
     fn drop(&mut self) {
         if self.ours && (std::thread::panicking() || self.failed.get()) && !self.is_finalized() {
             // Others may wait for what this rank will not do any more, and it would wait for them.
+            last_words::are_heard();
             // SAFETY: MPI is initialised; this ends the job's processes.
             unsafe { (self.table.abort)(self.table.world, 1) };
         }
@@ -281,6 +283,7 @@ impl<H: Handle + std::fmt::Debug> Comm for Of<H> {
     }
 
     fn abort(&self, code: c_int) -> ! {
+        last_words::are_heard();
         // SAFETY: ends the job's processes.
         unsafe { (self.library.table.abort)(self.library.table.world, code) };
         std::process::exit(code)

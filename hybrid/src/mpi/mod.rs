@@ -5,6 +5,7 @@
 //! was made, and what runs in another thread (a pool's closures are `Send`) cannot hold it or refer to it.
 
 mod calls;
+mod last_words;
 mod table;
 
 use std::cell::RefCell;
