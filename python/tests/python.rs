@@ -43,10 +43,15 @@ fn is_right(mut command: Command) {
     assert!(said.trim_end().ends_with("right"), "{said}{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn run(name: &str) {
+/// A file of `graphs/`.
+fn graphs(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs").join(file).with_extension("py")
+}
+
+fn run(file: &str, name: &str) {
     if let Some(python) = python() {
         let mut command = command(&python);
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs.py")).arg(name);
+        command.arg(graphs(file)).arg(name);
         is_right(command);
     }
 }
@@ -132,12 +137,12 @@ fn arrays_are_computed_without_another_thread() {
 
 #[test]
 fn what_workers_do_not_share_any_more_is_counted() {
-    run("unshared");
+    run("memory", "unshared");
 }
 
 #[test]
 fn results_are_moved_without_another_thread() {
-    run("no_threads");
+    run("memory", "no_threads");
 }
 
 #[test]
@@ -147,182 +152,182 @@ fn what_is_too_large_or_nothing() {
 
 #[test]
 fn arrays_are_those_of_dask_in_little_memory() {
-    run("arrays");
+    run("results", "arrays");
 }
 
 #[test]
 fn bags_and_delayed_functions() {
-    run("collections");
+    run("results", "collections");
 }
 
 #[test]
 fn graphs_by_hand() {
-    run("graphs");
+    run("results", "graphs");
 }
 
 #[test]
 fn a_run_is_drawn() {
-    run("drawn");
+    run("results", "drawn");
 }
 
 #[test]
 fn what_fails_is_named() {
-    run("failures");
+    run("workers", "failures");
 }
 
 #[test]
 fn a_worker_that_dies_is_replaced() {
-    run("deaths");
+    run("workers", "deaths");
 }
 
 #[test]
 fn what_a_worker_remembers_does_not_change() {
-    run("caches");
+    run("results", "caches");
 }
 
 #[test]
 fn locks_are_those_of_all_workers() {
-    run("locks");
+    run("locks", "locks");
 }
 
 #[test]
 fn locks_are_those_of_all_threads() {
-    run("locks_of_threads");
+    run("locks", "locks_of_threads");
 }
 
 #[test]
 fn locks_are_in_one_file() {
-    run("locks_at_once");
+    run("locks", "locks_at_once");
 }
 
 #[test]
 fn a_lock_that_is_held_is_no_deadlock() {
-    run("locks_not_dead");
+    run("locks", "locks_not_dead");
 }
 
 #[test]
 fn workers_have_their_own_and_leave_nothing() {
-    run("workers");
+    run("workers", "workers");
 }
 
 #[test]
 fn whatever_surrounds_it() {
-    run("surroundings");
+    run("results", "surroundings");
 }
 
 #[test]
 fn callbacks_are_called() {
-    run("progress");
+    run("results", "progress");
 }
 
 #[test]
 fn nothing_is_left_of_what_is_ended() {
-    run("interrupted");
+    run("workers", "interrupted");
 }
 
 #[test]
 fn a_task_may_have_more_inputs_than_descriptors() {
-    run("inputs");
+    run("results", "inputs");
 }
 
 #[test]
 fn chains_have_names_of_their_own() {
-    run("names");
+    run("results", "names");
 }
 
 #[test]
 fn mapped_files_are_mapped_by_workers() {
-    run("mapped");
+    run("results", "mapped");
 }
 
 #[test]
 fn a_file_that_is_replaced_is_not_taken_for_what_was_mapped() {
-    run("replaced");
+    run("results", "replaced");
 }
 
 #[test]
 fn a_child_that_comes_back_does_not_speak_for_its_worker() {
-    run("come_back");
+    run("workers", "come_back");
 }
 
 #[test]
 fn what_cannot_be_begun_leaves_nothing_open() {
-    run("nothing_open");
+    run("workers", "nothing_open");
 }
 
 #[test]
 fn a_worker_may_end_while_it_is_measured() {
-    run("dies_when_it_is_measured");
+    run("workers", "dies_when_it_is_measured");
 }
 
 #[test]
 fn workers_end_as_python_does() {
-    run("leaving");
+    run("workers", "leaving");
 }
 
 #[test]
 fn many_small_results_are_no_small_matter() {
-    run("small");
+    run("memory", "small");
 }
 
 #[test]
 fn a_result_of_less_than_a_page() {
-    run("pages");
+    run("memory", "pages");
 }
 
 #[test]
 fn workers_are_waited_for_without_a_descriptor() {
-    run("no_descriptors");
+    run("workers", "no_descriptors");
 }
 
 #[test]
 fn a_child_keeps_what_a_worker_that_died_was_given() {
-    run("forked");
+    run("workers", "forked");
 }
 
 #[test]
 fn what_is_said_of_a_child_is_no_part_of_a_message() {
-    run("amid");
+    run("workers", "amid");
 }
 
 #[test]
 fn memory_without_room_is_not_scratch() {
-    run("memory_full");
+    run("memory", "memory_full");
 }
 
 #[test]
 fn scratch_is_not_in_memory() {
-    run("memory_of_scratch");
+    run("memory", "memory_of_scratch");
 }
 
 #[test]
 fn locks_are_waited_for_as_long_as_is_said() {
-    run("locks_in_time");
+    run("locks", "locks_in_time");
 }
 
 #[test]
 fn room_on_scratch_is_found() {
-    run("extents");
+    run("memory", "extents");
 }
 
 #[test]
 fn a_worker_taken_for_dead_is() {
-    run("closed");
+    run("workers", "closed");
 }
 
 #[test]
 fn profilers_are_given_what_they_need() {
-    run("profiled");
+    run("results", "profiled");
 }
 
 #[test]
 fn values_are_the_same_again() {
-    run("values");
+    run("results", "values");
 }
 
 #[test]
 fn the_budget_is_what_there_is() {
-    run("budget");
+    run("memory", "budget");
 }
 
 /// The same in a cgroup that has less than the machine.
@@ -345,7 +350,7 @@ fn the_budget_is_what_a_cgroup_has() {
     };
     let mut command = command(Path::new("sh"));
     command.args(["-c", r#"echo $$ >"$0/cgroup.procs" && exec "$@""#]).arg(&folder).arg(python);
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs.py")).args(["budget", "300000000"]);
+    command.arg(graphs("memory")).args(["budget", "300000000"]);
     let output = command.output().unwrap();
     // What ran in it is gone, which the kernel may notice later.
     let begun = std::time::Instant::now();
@@ -360,10 +365,9 @@ fn the_budget_is_what_a_cgroup_has() {
 #[test]
 fn a_full_scratch_is_said() {
     let Some(python) = python() else { return };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graphs.py");
     let mut command = command(Path::new("unshare"));
     let mount = r#"mount -t tmpfs -o size=4m none /mnt && exec "$0" "$1" full /mnt"#;
-    command.args(["--mount", "sh", "-c", mount]).arg(python).arg(script);
+    command.args(["--mount", "sh", "-c", mount]).arg(python).arg(graphs("memory"));
     let can = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
     if !can.is_ok_and(|output| output.status.success()) {
         return bdrun_skipped::skipped("mount", "nothing may be mounted");
