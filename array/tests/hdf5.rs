@@ -215,6 +215,24 @@ fn h5py_reads_what_is_written() {
     drop(sink);
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), count);
     assert_eq!(std::fs::read(folder.join("cube.h5")).unwrap(), before);
+    // Whatever else is in a file is not lost with it, by neither way; what is no such file may be replaced.
+    let x = folder.join("x.h5");
+    let before = std::fs::read(&x).unwrap();
+    for (name, identity) in [("/C", None), ("chunked", None), ("/C", Some(7))] {
+        let error = Hdf5Writer::create(&x, Dataset { name, ..dataset }, identity).unwrap_err().to_string();
+        assert!(error.contains("x.h5") && error.contains("would be lost"), "{error}");
+    }
+    assert!(std::fs::read(&x).unwrap() == before);
+    let text = folder.join("text.h5");
+    std::fs::write(&text, "text").unwrap();
+    for _ in 0..2 {
+        Hdf5Writer::create(&text, dataset, None).unwrap().finish().unwrap();
+    }
+    let sink = Hdf5Writer::create(&text, dataset, None).unwrap();
+    std::fs::copy(&x, &text).unwrap();
+    assert!(sink.finish().unwrap_err().to_string().contains("would be lost"));
+    drop(sink);
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), count + 1);
     assert_eq!(hdf5::split("a.h5::/x/y"), Some((Path::new("a.h5"), "/x/y")));
     // What was begun in other chunks, or another dataset, is not gone on with: regions would lie elsewhere.
     let begin = |name, chunk: &[usize]| {

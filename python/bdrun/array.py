@@ -345,7 +345,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         _compute([self], [to], memory, threads, scratch, statistics)
 
     def to_hdf5(self, path, dataset, chunks=None, memory=None, threads=None, scratch=None, resume=False, statistics=None):
-        """Into a dataset of a new file of HDF5, likewise. `chunks`: how it is cut there; as its blocks, if that is not said."""
+        """Into a dataset of a new file of HDF5, likewise. `chunks`: how it is cut there; as its blocks, if that is not said.
+        A file with more than this dataset in it is not replaced."""
         chunk = None if chunks is None else _lengths(chunks)
         to = {"hdf5": _path(path), "dataset": dataset, "chunk": chunk, "resume": bool(resume)}
         _compute([self], [to], memory, threads, scratch, statistics)

@@ -26,14 +26,20 @@ pub(super) struct Aside {
     pub(super) file: File,
     path: PathBuf,
     pub(super) aside: PathBuf,
-    /// Of a directory: whether it may take the place of what is there.
-    folder: Option<May>,
+    is_folder: bool,
+    /// Whether it may take the place of what is there.
+    may: May,
     ledger: Option<Ledger>,
     is_finished: AtomicBool,
 }
 
-/// Whether something may be replaced.
-type May = fn(&Path) -> io::Result<()>;
+/// Whether something may be replaced. What is not there may.
+pub(super) type May = Box<dyn Fn(&Path) -> io::Result<()> + Send + Sync>;
+
+/// Whatever is there may.
+pub(super) fn any() -> May {
+    Box::new(|_| Ok(()))
+}
 
 /// As many symbolic links in a row as the kernel follows.
 const LINKS: usize = 40;
@@ -60,13 +66,31 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// The file or directory that is written to, which is made; one that is there already is an error, if it may
+/// not be gone on with.
+fn open(aside: &Path, is_folder: bool, is_known: bool, options: &mut OpenOptions) -> io::Result<File> {
+    if !is_folder {
+        return options.read(true).write(true).open(aside);
+    }
+    match std::fs::create_dir(aside) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_known => {}
+        made => made?,
+    }
+    File::open(aside)
+}
+
 impl Aside {
     /// Begins one, or with an identity goes on with one of it if there is one: then true comes with it.
     /// `format` says in a line how elements lie in the file: one that is begun otherwise is not gone on with.
     /// Whoever begins one makes what has to be in it, and says [`Aside::ready`]. What a link leads to is
-    /// written, and the link stays.
-    pub(super) fn begin(path: &Path, identity: Option<Identity>, format: &str) -> io::Result<(Self, bool)> {
-        Self::begin_either(&behind_links(path)?, identity, format, None)
+    /// written, and the link stays. `may` is asked before, and again when it is put in its place.
+    pub(super) fn begin(
+        path: &Path,
+        identity: Option<Identity>,
+        format: &str,
+        may: May,
+    ) -> io::Result<(Self, bool)> {
+        Self::begin_either(&behind_links(path)?, identity, format, false, may)
     }
 
     /// The same of a directory.
@@ -76,16 +100,17 @@ impl Aside {
         format: &str,
         may: May,
     ) -> io::Result<(Self, bool)> {
-        may(path)?;
-        Self::begin_either(path, identity, format, Some(may))
+        Self::begin_either(path, identity, format, true, may)
     }
 
     fn begin_either(
         path: &Path,
         identity: Option<Identity>,
         format: &str,
-        folder: Option<May>,
+        is_folder: bool,
+        may: May,
     ) -> io::Result<(Self, bool)> {
+        may(path)?;
         // Wherever this program is when it is put in its place.
         let path = &*std::path::absolute(path)?;
         let name = path.file_name().ok_or_else(|| other("it names no file".into()))?;
@@ -98,10 +123,10 @@ impl Aside {
         let Some(identity) = identity else {
             // Others may write the same file, here or on another machine: the last to finish wins.
             loop {
-                let unique = format!(".{}", unique());
-                match Self::new(path, beside(&unique), None, folder, OpenOptions::new().create_new(true)) {
+                let aside = beside(&format!(".{}", unique()));
+                match open(&aside, is_folder, false, OpenOptions::new().create_new(true)) {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                    made => return Ok((made?, false)),
+                    made => return Ok((Self::new(made?, path, aside, None, is_folder, may), false)),
                 }
             }
         };
@@ -110,36 +135,29 @@ impl Aside {
         let (ledger, is_there) = Ledger::open(beside(".part.stored"), head, &aside)?;
         let mut options = OpenOptions::new();
         options.create(true).truncate(!is_there);
-        if folder.is_some() && !is_there && aside.is_dir() {
+        if is_folder && !is_there && aside.is_dir() {
             // Whose it was is not known any more.
             std::fs::remove_dir_all(&aside)?;
         }
-        Ok((Self::new(path, aside, Some(ledger), folder, &mut options)?, is_there))
+        let file = open(&aside, is_folder, true, &mut options)?;
+        Ok((Self::new(file, path, aside, Some(ledger), is_folder, may), is_there))
     }
 
     fn new(
+        file: File,
         path: &Path,
         aside: PathBuf,
         ledger: Option<Ledger>,
-        folder: Option<May>,
-        options: &mut OpenOptions,
-    ) -> io::Result<Self> {
-        let file = if folder.is_none() {
-            options.read(true).write(true).open(&aside)?
-        } else {
-            match std::fs::create_dir(&aside) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && ledger.is_some() => {}
-                made => made?,
-            }
-            File::open(&aside)?
-        };
-        Ok(Self { file, path: path.into(), aside, folder, ledger, is_finished: AtomicBool::new(false) })
+        is_folder: bool,
+        may: May,
+    ) -> Self {
+        Self { file, path: path.into(), aside, is_folder, may, ledger, is_finished: AtomicBool::new(false) }
     }
 
     /// What was written is on the disk.
     fn synchronise(&self) -> io::Result<()> {
         // Of a directory with all that is in it, and whatever else the file system has.
-        if self.folder.is_some() { Ok(rustix::fs::syncfs(&self.file)?) } else { self.file.sync_data() }
+        if self.is_folder { Ok(rustix::fs::syncfs(&self.file)?) } else { self.file.sync_data() }
     }
 
     /// All is there but the elements.
@@ -176,9 +194,11 @@ impl Aside {
             }
             return Err(error);
         }
-        match self.folder {
-            None => std::fs::rename(&self.aside, &self.path)?,
-            Some(may) => self.put_folder(may)?,
+        (self.may)(&self.path)?;
+        if self.is_folder {
+            self.put_folder()?;
+        } else {
+            std::fs::rename(&self.aside, &self.path)?;
         }
         self.is_finished.store(true, Ordering::Relaxed);
         // It is in its place, whatever becomes of this.
@@ -188,8 +208,7 @@ impl Aside {
     }
 
     /// A directory takes the place of none, or of one that is removed then.
-    fn put_folder(&self, may: May) -> io::Result<()> {
-        may(&self.path)?;
+    fn put_folder(&self) -> io::Result<()> {
         if !self.path.exists() {
             match rustix::fs::rename(&self.aside, &self.path) {
                 // Another run was first.
@@ -244,7 +263,7 @@ impl Aside {
     }
 
     fn remove(&self) {
-        _ = if self.folder.is_some() {
+        _ = if self.is_folder {
             std::fs::remove_dir_all(&self.aside)
         } else {
             std::fs::remove_file(&self.aside)
@@ -283,11 +302,11 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("x");
         let region = |at: usize| Region { start: vec![at, 0], shape: vec![1, 4] };
-        let (aside, is_there) = Aside::begin(&path, Some(7), "npy").unwrap();
+        let (aside, is_there) = Aside::begin(&path, Some(7), "npy", any()).unwrap();
         assert!(!is_there && !aside.has(&region(0)));
         aside.ready().unwrap();
         // Only one at a time.
-        let error = Aside::begin(&path, Some(7), "npy").err().unwrap();
+        let error = Aside::begin(&path, Some(7), "npy", any()).err().unwrap();
         assert!(error.to_string().contains("another run"), "{error}");
         aside.wrote(&region(0)).unwrap();
         aside.wrote(&region(1)).unwrap();
@@ -297,44 +316,44 @@ mod tests {
         // Of a line for the region from 1 only its first letter: with what comes next it would be 12.
         text.push('1');
         std::fs::write(&ledger, &text).unwrap();
-        let (aside, is_there) = Aside::begin(&path, Some(7), "npy").unwrap();
+        let (aside, is_there) = Aside::begin(&path, Some(7), "npy", any()).unwrap();
         assert!(is_there && aside.has(&region(0)) && aside.has(&region(1)) && !aside.has(&region(2)));
         aside.wrote(&region(2)).unwrap();
         drop(aside);
-        let (aside, _) = Aside::begin(&path, Some(7), "npy").unwrap();
+        let (aside, _) = Aside::begin(&path, Some(7), "npy", any()).unwrap();
         assert!(aside.has(&region(2)) && !aside.has(&region(12)));
         drop(aside);
-        let error = Aside::begin(&path, Some(8), "npy").err().unwrap();
+        let error = Aside::begin(&path, Some(8), "npy", any()).err().unwrap();
         assert!(error.to_string().contains("something else"), "{error}");
-        let error = Aside::begin(&path, Some(7), "raw").err().unwrap();
+        let error = Aside::begin(&path, Some(7), "raw", any()).err().unwrap();
         assert!(error.to_string().contains("something else"), "{error}");
         // The file itself is gone: nothing of it is stored.
         std::fs::remove_file(folder.join(".x.part")).unwrap();
-        let (aside, is_there) = Aside::begin(&path, Some(7), "npy").unwrap();
+        let (aside, is_there) = Aside::begin(&path, Some(7), "npy", any()).unwrap();
         assert!(!is_there && !aside.has(&region(0)));
         aside.ready().unwrap();
         aside.wrote(&region(0)).unwrap();
         drop(aside);
         // Of something else as well.
         std::fs::remove_file(folder.join(".x.part")).unwrap();
-        let (aside, is_there) = Aside::begin(&path, Some(8), "npy").unwrap();
+        let (aside, is_there) = Aside::begin(&path, Some(8), "npy", any()).unwrap();
         assert!(!is_there);
         aside.ready().unwrap();
         aside.wrote(&region(0)).unwrap();
         // What is not known to be written is not noted, whatever is said later.
         aside.ledger.as_ref().unwrap().inner().failed = true;
         drop(aside);
-        let (aside, is_there) = Aside::begin(&path, Some(8), "npy").unwrap();
+        let (aside, is_there) = Aside::begin(&path, Some(8), "npy", any()).unwrap();
         assert!(!is_there && !aside.has(&region(0)));
         aside.ready().unwrap();
         aside.finish().unwrap();
         let names: Vec<_> =
             std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["x"]);
-        let of_two = [(); 2].map(|()| Aside::begin(&path, None, "npy").unwrap().0);
+        let of_two = [(); 2].map(|()| Aside::begin(&path, None, "npy", any()).unwrap().0);
         assert_ne!(of_two[0].aside, of_two[1].aside);
         drop(of_two);
-        let error = Aside::begin(&folder, None, "npy").err().unwrap();
+        let error = Aside::begin(&folder, None, "npy", any()).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
         std::fs::remove_dir_all(&folder).unwrap();
     }
@@ -347,10 +366,9 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("x");
         let begin = |is_folder: bool, identity| {
-            let may: May = |_| Ok(());
             let begun = match is_folder {
-                false => Aside::begin(&path, Some(identity), "npy"),
-                true => Aside::begin_folder(&path, Some(identity), "zarr", may),
+                false => Aside::begin(&path, Some(identity), "npy", any()),
+                true => Aside::begin_folder(&path, Some(identity), "zarr", any()),
             };
             let (aside, is_there) = begun.unwrap();
             assert!(!is_there);
@@ -392,7 +410,7 @@ mod tests {
             {
                 return Err(());
             }
-            let (aside, _) = Aside::begin(&path, Some(7), "npy").unwrap();
+            let (aside, _) = Aside::begin(&path, Some(7), "npy", any()).unwrap();
             aside.ready().unwrap();
             aside.wrote(&Region { start: vec![0], shape: vec![4] }).unwrap();
             aside.finish().map_err(|error| panic!("{error}"))
@@ -419,7 +437,7 @@ mod tests {
         }
         rustix::fs::mknodat(CWD, at("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
         for (identity, name) in [(None, "link"), (Some(7), "link"), (None, "nowhere"), (Some(7), "nowhere")] {
-            let (aside, _) = Aside::begin(&at(name), identity, "npy").unwrap();
+            let (aside, _) = Aside::begin(&at(name), identity, "npy", any()).unwrap();
             assert!(aside.aside.parent().is_some_and(|parent| parent.ends_with("there")));
             std::fs::write(&aside.aside, "new").unwrap();
             aside.ready().unwrap();
@@ -429,9 +447,9 @@ mod tests {
             std::fs::write(at("there/file"), "old").unwrap();
         }
         for identity in [None, Some(7)] {
-            let error = Aside::begin(&at("pipe"), identity, "npy").err().unwrap().to_string();
+            let error = Aside::begin(&at("pipe"), identity, "npy", any()).err().unwrap().to_string();
             assert!(error.contains("no regular file"), "{error}");
-            assert!(Aside::begin(&at("round"), identity, "npy").is_err());
+            assert!(Aside::begin(&at("round"), identity, "npy", any()).is_err());
         }
         use std::os::unix::fs::FileTypeExt;
         assert!(at("pipe").symlink_metadata().unwrap().file_type().is_fifo());
@@ -452,7 +470,7 @@ mod tests {
         std::fs::create_dir_all(&path).unwrap();
         std::fs::write(path.join("old"), "").unwrap();
         let region = Region { start: vec![0], shape: vec![4] };
-        let begin = || Aside::begin_folder(&path, Some(7), "zarr", |_| Ok(())).unwrap();
+        let begin = || Aside::begin_folder(&path, Some(7), "zarr", any()).unwrap();
         let (aside, is_there) = begin();
         assert!(!is_there);
         aside.ready().unwrap();
@@ -466,7 +484,7 @@ mod tests {
         drop(aside);
         let (aside, is_there) = begin();
         assert!(is_there && aside.has(&region));
-        aside.put_folder(|_| Ok(())).unwrap();
+        aside.put_folder().unwrap();
         assert!(!path.join("old").exists());
         // As it is if the old one has not gone.
         std::fs::create_dir(&aside.aside).unwrap();

@@ -169,7 +169,7 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use super::super::aside::Aside;
+    use super::super::aside::{Aside, any};
     use super::*;
 
     /// A run that has opened the ledger of another one, and locks it when that has ended.
@@ -178,7 +178,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("bdrun-array-ledger-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join(".x.part.stored");
-        let begin = || Aside::begin(&folder.join("x"), Some(7), "npy").unwrap().0;
+        let begin = || Aside::begin(&folder.join("x"), Some(7), "npy", any()).unwrap().0;
         let first = begin();
         first.ready().unwrap();
         let [late, later] = [(); 2].map(|()| File::open(&path).unwrap());

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::aside::{Aside, Identity};
+use super::aside::{Aside, Identity, any};
 use super::{Sink, Source, rows};
 use crate::block::Block;
 use crate::dtype::DType;
@@ -199,7 +199,7 @@ impl NpyWriter {
         let bytes = bytes.filter(|&bytes| bytes < isize::MAX as usize);
         let bytes = bytes.ok_or_else(|| wrong("more elements than a file can have"))? as u64;
         let format = if has_header { "npy".into() } else { format!("raw {} {shape:?}", dtype.name()) };
-        let (to, is_there) = Aside::begin(path, identity, &format)?;
+        let (to, is_there) = Aside::begin(path, identity, &format, any())?;
         let data = if is_there && !has_header {
             Npy::of_elements(to.file.try_clone()?, path, dtype, shape.into(), 0)?.data
         } else if is_there {

@@ -4,6 +4,8 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::object::Group;
+
 /// `hid_t`: something of the library's, negative if it is not there.
 pub(super) type Id = i64;
 
@@ -81,6 +83,7 @@ table! {
     H5Fget_vfd_handle: fn(Id, Id, *mut *mut c_void) -> c_int;
     H5Fget_create_plist: fn(Id) -> Id;
     H5Fget_name: fn(Id, *mut c_char, usize) -> isize;
+    H5Gget_info: fn(Id, *mut Group) -> c_int;
     H5Iget_file_id: fn(Id) -> Id;
     H5Iget_name: fn(Id, *mut c_char, usize) -> isize;
     H5Pget_userblock: fn(Id, *mut u64) -> c_int;

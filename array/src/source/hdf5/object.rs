@@ -124,6 +124,25 @@ pub(super) fn is_shifted(Locked { library, .. }: &Locked, file: &Object) -> io::
     if code < 0 { Err(wrong("H5Pget_userblock failed")) } else { Ok(bytes > 0) }
 }
 
+/// `H5G_info_t`: how many links a group has, among what is of no concern here.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct Group {
+    storage: c_int,
+    links: u64,
+    largest_order: i64,
+    /// `hbool_t`, which has had one byte or four.
+    is_mounted: u32,
+}
+
+/// How many things there are in the root of a file.
+pub(super) fn count(Locked { library, .. }: &Locked, file: &Object) -> io::Result<u64> {
+    let mut group = Group::default();
+    // SAFETY: the file is open, and stands for its root; it writes one of these.
+    let code = unsafe { (library.H5Gget_info)(file.id, &raw mut group) };
+    if code < 0 { Err(wrong("H5Gget_info failed")) } else { Ok(group.links) }
+}
+
 /// `H5S_NULL`, which is told to have no axes, as one element has none.
 const NULL_SPACE: c_int = 2;
 

@@ -88,7 +88,7 @@ impl ZarrWriter {
         groups::check(path)?;
         groups::make(path)?;
         let format = format!("zarr {} {shape:?} {chunk:?} {compression:?}", dtype.name());
-        let (to, is_there) = Aside::begin_folder(path, identity, &format, can_be_replaced)?;
+        let (to, is_there) = Aside::begin_folder(path, identity, &format, Box::new(can_be_replaced))?;
         let begun = to.aside.join(BEGUN);
         if is_there {
             // One that was interrupted while it was put in its place has its own name already.
