@@ -334,6 +334,12 @@ fn ranks_of_mpich() {
 
 #[test]
 fn ranks_of_open_mpi() {
-    let root = ["--allow-run-as-root", "--oversubscribe"];
-    under_mpi("openmpi", &["mpiexec.openmpi", "mpiexec"], &root);
+    // By default it makes and removes one directory in `/tmp` for all of a user, and two that begin and end at
+    // the same time may fail at that ("File exists").
+    let own = std::env::temp_dir().join(name());
+    std::fs::create_dir(&own).expect("a directory");
+    let path = own.to_str().expect("a path");
+    let options = ["--allow-run-as-root", "--oversubscribe", "--mca", "orte_tmpdir_base", path];
+    under_mpi("openmpi", &["mpiexec.openmpi", "mpiexec"], &options);
+    std::fs::remove_dir_all(&own).expect("remove it");
 }
