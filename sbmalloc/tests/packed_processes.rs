@@ -34,7 +34,7 @@ fn child(f: impl FnOnce()) -> (i32, String) {
         if pid == 0 {
             libc::dup2(pipe[1], 2);
             libc::close(pipe[0]);
-            libc::alarm(60);
+            libc::alarm(600);
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
             libc::_exit(if done.is_ok() { 0 } else { 99 });
         }
