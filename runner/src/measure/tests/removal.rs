@@ -103,12 +103,7 @@ fn kill_the_master() {
     let begin = Instant::now();
     while there.iter().any(|one| lives(&one)) || job.exists() {
         let left: Vec<i32> = there.iter().filter(lives).map(|one| one.pid).collect();
-        assert!(
-            begin.elapsed() < LIMIT,
-            "left: {left:?}, {}: {}",
-            job.display(),
-            job.exists()
-        );
+        assert!(begin.elapsed() < LIMIT, "left: {left:?}, {}: {}", job.display(), job.exists());
         std::thread::sleep(Duration::from_millis(5));
     }
     println!("all gone after {:?}", begin.elapsed());
