@@ -336,8 +336,8 @@ fn ranks_of_mpich() {
 
 #[test]
 fn ranks_of_open_mpi() {
-    // By default it makes and removes one directory in `/tmp` for all of a user, and two that begin and end at
-    // the same time may fail at that ("File exists").
+    // By default it makes and removes one directory in `/tmp` for all of a user, and two that begin and end
+    // at the same time may fail at that ("File exists").
     let own = std::env::temp_dir().join(name());
     std::fs::create_dir(&own).expect("a directory");
     let path = own.to_str().expect("a path");

@@ -36,8 +36,8 @@ const PAGE: usize = 4096;
 /// Words of a page.
 const WORDS: usize = PAGE / 8;
 
-/// Has its memory, and goes on once it was made smaller: it is told that while it stands for that. If that may
-/// not be it is killed.
+/// Has its memory, and goes on once it was made smaller: it is told that while it stands for that. If that
+/// may not be it is killed.
 fn ready() {
     println!("ready");
     std::io::stdin().read_line(&mut String::new()).expect("told");

@@ -276,8 +276,8 @@ fn who_waits_for_a_processor_is_not_idle() {
         meters.iter_mut().for_each(|meter| meter.look(&look, false, false));
         meters.iter().map(Meter::busy).collect::<Vec<_>>()
     };
-    // This thread may be kept from a processor between the clock and what it looks at: then shares of the time
-    // between two looks are wrong, in that round.
+    // This thread may be kept from a processor between the clock and what it looks at: then shares of the
+    // time between two looks are wrong, in that round.
     let mut round = || {
         look(Crowded::Read);
         std::thread::sleep(Duration::from_secs(2));
