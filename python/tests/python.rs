@@ -355,7 +355,7 @@ fn the_budget_is_what_a_cgroup_has() {
     // What ran in it is gone, which the kernel may notice later.
     let begun = std::time::Instant::now();
     while std::fs::remove_dir(&folder).is_err() {
-        assert!(begun.elapsed().as_secs() < 10, "{} is in use", folder.display());
+        assert!(begun.elapsed().as_secs() < 600, "{} is in use", folder.display());
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let said = String::from_utf8_lossy(&output.stdout);

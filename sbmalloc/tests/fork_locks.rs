@@ -22,7 +22,7 @@ fn in_child(work: impl FnOnce() -> bool) -> i32 {
     assert!(child >= 0, "fork");
     if child == 0 {
         // SAFETY: ends a child that hangs.
-        unsafe { libc::alarm(60) };
+        unsafe { libc::alarm(600) };
         let right = work();
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(if right { 0 } else { 1 }) };
@@ -162,7 +162,7 @@ fn left_out() {
             let mut byte = 0u8;
             // SAFETY: reads a byte; ends the child.
             unsafe {
-                libc::alarm(60);
+                libc::alarm(600);
                 // After the parent has written something else to its scratch file.
                 libc::read(go[0], (&raw mut byte).cast(), 1);
                 libc::_exit(if is(7 << 32) && !pager::is_evicted() { 0 } else { 1 });

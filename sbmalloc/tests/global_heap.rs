@@ -119,15 +119,17 @@ fn threads_work_on_while_the_heap_is_moved() {
         let before = work.load(Ordering::Relaxed);
         let _stop = StopOnDrop(&stop);
         let mut cycles = 0;
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(4);
-        while std::time::Instant::now() < end || cycles < 10 {
+        let begun = std::time::Instant::now();
+        let past = |seconds| begun.elapsed() >= std::time::Duration::from_secs(seconds);
+        let has_worked = || work.load(Ordering::Relaxed) > before + 100;
+        while !past(4) || cycles < 10 || !(has_worked() || past(600)) {
             PROCESS.page_out().expect("evict");
             std::thread::sleep(std::time::Duration::from_millis(cycles % 3));
             PROCESS.page_in().expect("restore");
             std::thread::sleep(std::time::Duration::from_millis(cycles % 2));
             cycles += 1;
         }
-        assert!(work.load(Ordering::Relaxed) > before + 100, "{cycles} cycles and hardly any work");
+        assert!(has_worked(), "{cycles} cycles and hardly any work");
     });
 }
 
@@ -153,7 +155,7 @@ fn a_thread_that_blocks_signals_is_reported_and_nothing_changes() {
         }
         let begin = std::time::Instant::now();
         assert!(matches!(PROCESS.page_out_at_once(), Err(pager::PagerError::ThreadsBusy { .. })));
-        assert!(begin.elapsed() < std::time::Duration::from_secs(10));
+        assert!(begin.elapsed() < std::time::Duration::from_secs(120));
         assert!(!pager::is_evicted());
         done.store(true, Ordering::Release);
     });

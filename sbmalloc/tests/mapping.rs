@@ -251,7 +251,7 @@ fn children_go_on_whatever_the_threads_were_doing() {
         if child == 0 {
             // SAFETY: as above; what is checked is the child's copy of the parent's memory.
             unsafe {
-                libc::alarm(20);
+                libc::alarm(600);
                 let intact = (0..1 << 20).step_by(511).all(|i| *((kept + i) as *const u8) == 6);
                 for n in 1..200 {
                     let at = raw::alloc(n * 1000, 16);

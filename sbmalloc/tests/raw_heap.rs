@@ -43,7 +43,7 @@ impl Block {
 /// Bytes held once everything free is given back. Threads that have just ended give up their heaps a moment
 /// after they were joined, so it asks again.
 fn settled() -> usize {
-    for _ in 0..200 {
+    for _ in 0..6_000 {
         raw::trim();
         if held_bytes() < 4 << 20 {
             break;
@@ -200,7 +200,7 @@ fn a_child_of_a_process_with_threads_may_allocate() {
             let child = unsafe { libc::fork() };
             if child == 0 {
                 // SAFETY: ends a child that hangs.
-                unsafe { libc::alarm(20) };
+                unsafe { libc::alarm(600) };
                 let right = (1..3_000).all(|i| {
                     let size = if i % 50 == 0 { 9 << 20 } else { i * 31 % 90_000 + 1 };
                     Block::new(size).is_some_and(|b| {

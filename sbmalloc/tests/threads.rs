@@ -247,7 +247,7 @@ fn threads_that_come_and_go_lose_nothing() {
     STOP.store(true, Ordering::Relaxed);
     let begin = std::time::Instant::now();
     while ENDED.load(Ordering::Relaxed) < CHAINS as u64 {
-        assert!(begin.elapsed() < Duration::from_secs(60), "one was lost on the way");
+        assert!(begin.elapsed() < Duration::from_secs(600), "one was lost on the way");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,5 +1,6 @@
 //! The four commands, beside NumPy, in little memory.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -322,35 +323,46 @@ fn a_killed_job_is_gone_on_with() {
         let text = std::fs::read_to_string(directory.0.join(".c.npy.part.stored")).unwrap_or_default();
         text.lines().skip(1).count()
     };
-    let (mut most, mut kills) = (0, 0);
-    for ranks in ["3", "2", "4"] {
-        let mut job = on_ranks(ranks, "1G", DOT, &directory.0, &arguments);
-        let mut job = job.stderr(std::process::Stdio::null()).spawn().unwrap();
-        // Something new is stored before it is killed, however long that takes.
-        while stored() <= most && job.try_wait().unwrap().is_none() {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        job.kill().unwrap();
-        if job.wait().unwrap().success() {
-            break;
-        }
-        // Its ranks end with it, but not at once: one of them writes.
-        let Ok(ledger) = std::fs::File::open(directory.0.join(".c.npy.part.stored")) else {
-            // It was done by then.
-            assert!(directory.0.join("c.npy").exists());
-            break;
-        };
-        for _ in 0..6000 {
-            if ledger.try_lock().is_ok() {
+    let killed = || {
+        let (mut most, mut kills) = (0, 0);
+        for ranks in ["3", "2", "4"] {
+            let mut job = on_ranks(ranks, "1G", DOT, &directory.0, &arguments);
+            let mut job = job.stderr(std::process::Stdio::null()).spawn().unwrap();
+            // Something new is stored before it is killed, however long that takes.
+            while stored() <= most && job.try_wait().unwrap().is_none() {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            job.kill().unwrap();
+            if job.wait().unwrap().success() {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            // Its ranks end with it, but not at once: one of them writes.
+            let Ok(ledger) = std::fs::File::open(directory.0.join(".c.npy.part.stored")) else {
+                // It was done by then.
+                assert!(directory.0.join("c.npy").exists());
+                break;
+            };
+            for _ in 0..60_000 {
+                if ledger.try_lock().is_ok() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            drop(ledger);
+            if directory.0.join("c.npy").exists() {
+                break;
+            }
+            assert!(stored() > most, "what was stored stays stored");
+            (most, kills) = (stored(), kills + 1);
         }
-        drop(ledger);
-        assert!(stored() > most, "what was stored stays stored");
-        (most, kills) = (stored(), kills + 1);
-    }
-    assert!(kills > 0, "the first one of three ranks was done at once");
+        kills
+    };
+    // Where this process is late the first one is done before it is killed, and leaves nothing to go on with.
+    let is_killed = (0..5).any(|_| {
+        let _ = std::fs::remove_file(directory.0.join("c.npy"));
+        killed() > 0
+    });
+    assert!(is_killed, "the first one of three ranks was done at once");
     if !directory.0.join("c.npy").exists() {
         let last = on_ranks("3", "1G", DOT, &directory.0, &arguments).output().unwrap();
         assert!(last.status.success(), "{}", String::from_utf8_lossy(&last.stderr));
@@ -381,28 +393,38 @@ fn killed_run(name: &str, outputs: &[(&str, &str)]) {
                 std::fs::read_to_string(directory.0.join(format!("{part}.stored"))).unwrap_or_default();
             text.lines().skip(1).count()
         };
-        let (mut kills, mut most) = (0, 0);
-        for run in 0..20_u32 {
+        let file = output.split("::").next().unwrap();
+        let (mut kills, mut most, mut run) = (0, 0, 0_u32);
+        // A busy machine may let many be done before they are killed.
+        while run < 20 || (kills <= 5 && run < 200) {
             let mut child = command("20000").stderr(std::process::Stdio::null()).spawn().unwrap();
             std::thread::sleep(std::time::Duration::from_millis(u64::from(run * 37 % 20) * 15));
             child.kill().unwrap();
-            kills += u32::from(!child.wait().unwrap().success());
-            // What was stored stays stored.
-            assert!(stored() >= most || directory.0.join(output.split("::").next().unwrap()).exists());
-            most = stored();
-        }
-        assert!(kills > 5, "{kills} of 20 were killed before they were done");
-        let file = output.split("::").next().unwrap();
-        if !directory.0.join(file).exists() {
-            // Something else does not go on with it, and changes nothing.
-            if most > 0 {
-                let refused = command("80000").output().unwrap();
-                let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-                assert!(!refused.status.success() && said.contains("something else"), "{said}");
+            let status = child.wait().unwrap();
+            if directory.0.join(file).exists() {
+                // Done, or nearly so: all begins again.
+                directory.names().iter().filter(|name| !before.contains(name)).for_each(|name| {
+                    remove(&directory.0.join(name));
+                });
+                most = 0;
+            } else {
+                assert_eq!(status.signal(), Some(9), "{status}");
+                kills += 1;
+                // What was stored stays stored.
+                assert!(stored() >= most);
+                most = stored();
             }
-            let last = command("20000").output().unwrap();
-            assert!(last.status.success(), "{}", String::from_utf8_lossy(&last.stderr));
+            run += 1;
         }
+        assert!(kills > 5, "{kills} of {run} were killed before they were done");
+        // Something else does not go on with it, and changes nothing.
+        if most > 0 {
+            let refused = command("80000").output().unwrap();
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(!refused.status.success() && said.contains("something else"), "{said}");
+        }
+        let last = command("20000").output().unwrap();
+        assert!(last.status.success(), "{}", String::from_utf8_lossy(&last.stderr));
         let equal = script(CHECK, &[&directory.0.to_string_lossy(), file, "A.T.dot(B)"]);
         let said = String::from_utf8_lossy(&equal.stdout);
         assert_eq!(said.trim(), "equal", "{}", String::from_utf8_lossy(&equal.stderr));

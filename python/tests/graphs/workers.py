@@ -329,11 +329,20 @@ def workers():
     """What workers have of their own, and what they leave."""
     # Random numbers: not the same in all of them.
     @dask.delayed
-    def number(_):
-        time.sleep(0.05)
+    def number(_, folder):
+        try:
+            # It runs alone: from it is learned what such tasks take.
+            open(f"{folder}/first", "x").close()
+        except FileExistsError:
+            open(f"{folder}/{os.getpid()}", "w").close()
+            # However late the second worker begins, the other leaves tasks to it.
+            while len(os.listdir(folder)) < 3 and time.monotonic() < end:
+                time.sleep(0.01)
         return os.getpid(), np.random.randint(1 << 30)
 
-    found, _ = get([number(at) for at in range(12)], "2G")
+    end = time.monotonic() + 300
+    with tempfile.TemporaryDirectory() as folder:
+        found, _ = get([number(at, folder) for at in range(12)], "2G")
     assert len({pid for pid, _ in found}) > 1 and len({value for _, value in found}) == 12, found
 
     # A child that a task leaves sees what it was given, whatever comes later.
@@ -356,15 +365,20 @@ def workers():
             time.sleep(0.01)
         assert float(open(f"{folder}/said").read()) == total
 
-    # One that dies is missed, although a program that it started goes on.
+    # One that dies is missed, although a program that it started goes on. So many seconds no other test sleeps.
+    program = ["sleep", str(10_000_000 + os.getpid())]
+
     def die(_):
-        subprocess.Popen(["sleep", "6007"])
+        subprocess.Popen(program)
         os._exit(1)
 
-    def sleeping():
-        return {pid for pid, _, name in processes() if name == "sleep"}
+    def words(pid):
+        try:
+            with open(f"/proc/{pid}/cmdline") as file:
+                return file.read().split("\0")[:-1]
+        except OSError:
+            return []
 
-    before = sleeping()
     begun = time.monotonic()
     try:
         get(dask.delayed(die)(1), "2G")
@@ -372,8 +386,7 @@ def workers():
         assert time.monotonic() - begun < 300
     else:
         raise AssertionError("it died")
-    # Ours, which nobody else tells apart.
-    left = [pid for pid in sleeping() - before if "6007" in open(f"/proc/{pid}/cmdline").read()]
+    left = [pid for pid, _, name in processes() if name == "sleep" and words(pid) == program]
     assert left
     for pid in left:
         os.kill(int(pid), signal.SIGKILL)

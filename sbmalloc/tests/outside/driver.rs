@@ -6,7 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-pub const PATIENCE: Duration = Duration::from_secs(5);
+/// However long one of its threads is without a processor: who gives up earlier moves nothing.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A program that runs, with a process group of its own.
 pub struct Subject {
@@ -55,6 +56,14 @@ impl Subject {
 
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("wait").is_some()
+    }
+
+    /// Says a line to it, if its input was not taken.
+    #[allow(dead_code, reason = "programs that are moved whole need none")]
+    pub fn tell(&self) {
+        if let Some(mut input) = self.child.stdin.as_ref() {
+            std::io::Write::write_all(&mut input, b"\n").expect("told");
+        }
     }
 
     /// What it says, as it says it.
@@ -174,9 +183,23 @@ pub fn move_about(subject: &mut Subject, times: usize, pause: Duration) -> Tally
     tally
 }
 
-/// Out and back once.
+/// Out and back once, by a thread of its own, which has no children; again as long as it cannot be just now.
+pub fn once(pid: i32, image: &mut Image, away: Duration) -> Moved {
+    let try_it = |image: &mut Image| {
+        std::thread::scope(|s| s.spawn(move || cycle(pid, image, away)).join()).expect("cycle")
+    };
+    loop {
+        match try_it(image) {
+            Ok((moved, _)) => return moved,
+            Err(refusal) => assert!(refusal.is_momentary() && refusal != Refusal::Gone, "{refusal}"),
+        }
+    }
+}
+
+/// Out and back once, if that can be within a few seconds: who executes another program just when it is held
+/// may be waited for in vain.
 pub fn cycle(pid: i32, image: &mut Image, away: Duration) -> Result<(Moved, Duration), Refusal> {
-    let mut held = other::hold(pid, &mut || list(pid), PATIENCE)?;
+    let mut held = other::hold(pid, &mut || list(pid), Duration::from_secs(5))?;
     let gone = |e| match e {
         other::OtherError::Gone => Refusal::Gone,
         e => panic!("{e}"),

@@ -1,6 +1,6 @@
 //! Programs of all kinds go on as if nothing had been.
 
-use crate::driver::{PATIENCE, Subject, cycle, list, move_about};
+use crate::driver::{PATIENCE, Subject, list, move_about, once};
 use sbmalloc::other::{self, Image};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -64,14 +64,7 @@ fn only_what_changed_is_written_again() {
             writeln!(input).expect("told");
             subject.wait_for(&format!("changed {round}"));
         }
-        let mut take = image;
-        let out = std::thread::spawn(move || {
-            let out = cycle(pid, &mut take, 2 * MS);
-            (out, take)
-        });
-        let (out, back) = out.join().expect("moved");
-        image = back;
-        let (moved, _) = out.expect("moved");
+        let moved = once(pid, &mut image, 2 * MS);
         println!("round {round}: {moved:?}");
         assert!(moved.freed >= size, "{moved:?}");
         let most = if round == 0 { moved.freed } else { size * 15 / 100 };
@@ -94,7 +87,7 @@ fn no_call_is_broken_off() {
 
 #[test]
 fn queued_signals_are_kept_in_order() {
-    moved("signals", usize::MAX, 20, 10 * MS);
+    moved("signals", 100, 100, 10 * MS);
 }
 
 #[test]
@@ -109,7 +102,7 @@ fn children_come_and_go() {
 
 #[test]
 fn programs_become_others() {
-    moved("execs", usize::MAX, 10, 10 * MS);
+    moved("execs", 60, 60, 10 * MS);
 }
 
 #[test]
@@ -207,7 +200,7 @@ fn a_stopped_program_stays_stopped() {
     let stops = || {
         let begun = std::time::Instant::now();
         while state() != 'T' {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it does not stop: {}", state());
+            assert!(begun.elapsed() < Duration::from_secs(600), "it does not stop: {}", state());
             std::thread::sleep(MS);
         }
     };
@@ -215,8 +208,7 @@ fn a_stopped_program_stays_stopped() {
     signal(libc::SIGSTOP);
     stops();
     for _ in 0..10 {
-        let image = &mut image;
-        std::thread::scope(|s| s.spawn(move || cycle(pid, image, MS)).join()).expect("cycle").expect("moved");
+        once(pid, &mut image, MS);
         stops();
     }
     signal(libc::SIGCONT);
@@ -224,10 +216,10 @@ fn a_stopped_program_stays_stopped() {
     for _ in 0..10 {
         let image = &mut image;
         std::thread::scope(|s| {
-            let cycle = s.spawn(move || cycle(pid, image, 20 * MS));
+            let moves = s.spawn(move || once(pid, image, 20 * MS));
             std::thread::sleep(5 * MS);
             signal(libc::SIGSTOP);
-            cycle.join().expect("cycle").expect("moved");
+            moves.join().expect("moved");
         });
         stops();
         signal(libc::SIGCONT);
@@ -249,7 +241,7 @@ fn one_that_is_killed_while_it_is_held_ends() {
             unsafe { libc::kill(pid, libc::SIGKILL) };
             let begun = std::time::Instant::now();
             while held.watch() {
-                assert!(begun.elapsed() < Duration::from_secs(60), "it does not end");
+                assert!(begun.elapsed() < Duration::from_secs(600), "it does not end");
                 std::thread::sleep(MS);
             }
             if round < 5 {

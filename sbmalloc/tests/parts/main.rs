@@ -26,8 +26,11 @@ fn program() {
     }
 }
 
+/// From here on it stands until it is let go; only then it goes on from where it is ready.
 fn hold(subject: &Subject) -> Result<Held, Refusal> {
-    other::hold(subject.pid(), &mut || list(subject.pid()), PATIENCE)
+    let held = other::hold(subject.pid(), &mut || list(subject.pid()), PATIENCE)?;
+    subject.tell();
+    Ok(held)
 }
 
 /// Has a program run in parts as long as something is done with it; `None` where that is not permitted.
@@ -334,41 +337,38 @@ fn it_dies_with_its_keeper() {
     for round in 0..8 {
         let mut subject = Subject::start("sentry");
         subject.wait_for("ready");
-        let (mut told, mut tell) = std::io::pipe().expect("a pipe");
-        // SAFETY: the child makes use of the heap of a process with threads, which works as long as no other
-        // thread was just in the allocator; should it hang, it is killed all the same.
-        let keeper = unsafe { libc::fork() };
-        if keeper == 0 {
-            let kept = hold(&subject).and_then(|held| held.into_parts(Image::new().expect("scratch")));
-            // Until all of it stands it would only be let go.
-            let told = kept.is_ok() && std::io::Write::write(&mut tell, b"x").is_ok();
-            if let Ok(mut parts) = kept
-                && told
-                && parts.shrink(8 * MIB, &mut |_| {}).is_ok()
-            {
-                parts.resume();
-                while parts.mind(Duration::from_millis(1)) == Ok(true) {}
-            }
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(0) };
-        }
-        drop(tell);
-        // Nothing comes of one that may not.
-        let _ = std::io::Read::read(&mut told, &mut [0]);
-        std::thread::sleep(Duration::from_millis(17 * round * round));
-        let mut status = 0;
-        // SAFETY: a child of ours.
-        unsafe {
-            libc::kill(keeper, libc::SIGKILL);
-            libc::waitpid(keeper, &mut status, 0);
-        }
-        if !libc::WIFSIGNALED(status) {
-            bdrun_skipped::skipped("parts", "it may not be run in parts");
+        let pid = subject.pid().to_string();
+        let mut keeper = Subject::spawn(driver::command("keeper").env("KEPT", pid));
+        // Until all of it stands it would only be let go.
+        let refused = keeper.line_with("kept");
+        if !refused.is_empty() {
+            bdrun_skipped::skipped("parts", refused);
+            keeper.kill();
             return subject.kill();
         }
+        subject.tell();
+        std::thread::sleep(Duration::from_millis(17 * round * round));
+        assert!(!keeper.has_ended(), "it is kept no more");
+        keeper.kill();
         let (status, text) = subject.output();
         use std::os::unix::process::ExitStatusExt;
         assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}: {text}");
         assert!(!text.contains("wrong"), "{text}");
+    }
+}
+
+/// Not a test: keeps a program in parts until it is killed.
+fn keeper() {
+    let pid = std::env::var("KEPT").expect("a program").parse().expect("its number");
+    let held = other::hold(pid, &mut || list(pid), PATIENCE);
+    match held.and_then(|held| held.into_parts(Image::new().expect("scratch"))) {
+        Err(refusal) => println!("kept not: {refusal}"),
+        Ok(mut parts) => {
+            println!("kept");
+            if parts.shrink(8 * MIB, &mut |_| {}).is_ok() {
+                parts.resume();
+                while parts.mind(Duration::from_millis(1)) == Ok(true) {}
+            }
+        }
     }
 }

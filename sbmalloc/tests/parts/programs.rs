@@ -24,6 +24,7 @@ pub fn run(name: &str) {
         "begins" => begins(),
         "anew" => anew(),
         "scarce" => crate::limits::scarce(),
+        "keeper" => crate::keeper(),
         "model" => crate::model::run(ready),
         name => panic!("no program {name}"),
     }
@@ -35,21 +36,25 @@ const PAGE: usize = 4096;
 /// Words of a page.
 const WORDS: usize = PAGE / 8;
 
-/// Has its memory, and goes on once it was made smaller: in parts it is traced as long as it lives. If that
+/// Has its memory, and goes on once it was made smaller: it is told that while it stands for that. If that
 /// may not be it is killed.
 fn ready() {
     println!("ready");
-    while !is_traced("self") {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    // Its threads are told to stand, one after the other; from then on this time passes while it stands.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::io::stdin().read_line(&mut String::new()).expect("told");
 }
 
-/// Whether somebody traces this process.
-pub fn is_traced(pid: impl std::fmt::Display) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    status.lines().any(|line| line.starts_with("TracerPid:") && line != "TracerPid:\t0")
+/// Until it holds no more than this, as whoever makes it smaller may be without a processor; for two minutes
+/// in all, then it goes on as one that is not made smaller.
+fn wait_for_room(bytes: usize) {
+    static WAITED: AtomicU64 = AtomicU64::new(0);
+    let held = || {
+        let status = std::fs::read_to_string("/proc/self/status").expect("status");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
+        line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
+    };
+    while held() > bytes && WAITED.fetch_add(1, Ordering::SeqCst) < 60_000 {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
 }
 
 /// What a word must hold after some changes.
@@ -300,6 +305,7 @@ fn grow() {
             *at = word(i, piece);
         }
         pieces.push((brk, filled(2 * MIB)));
+        wait_for_room(40 * MIB);
     }
     assert!(first.iter().enumerate().all(|(i, &at)| at == word(i, 0)));
     for (piece, (brk, mapped)) in pieces.iter().enumerate() {

@@ -126,12 +126,21 @@ fn executor<'a>(runtime: &'a Runtime, until: &'a TimedFutex, place: &'a Place<'a
     RankPager { runtime, until, for_memory: true, place, paging_ns: 0, moved: false }
 }
 
+/// How often it is tried to move memory; each time for up to three seconds.
+const TRIES: u32 = 20;
+
 /// Some memory of this process, out.
 fn out() -> SbVec<u64> {
     let memory: SbVec<u64> = (0..MIB).collect();
-    // SAFETY: only threads write to it.
-    unsafe { pager::evict() }.expect("it can leave");
-    memory
+    // Refused as long as a thread of another test gets no processor to stop on.
+    for _ in 1..TRIES {
+        // SAFETY: only threads write to it.
+        match unsafe { pager::evict() } {
+            Err(error) if error.is_passing() => std::thread::sleep(Duration::from_millis(20)),
+            left => return left.map(|_| memory).expect("it can leave"),
+        }
+    }
+    panic!("it cannot leave");
 }
 
 fn free(runtime: &Runtime) -> u64 {
@@ -218,6 +227,11 @@ fn a_rank_that_cannot_be_stopped_runs_only_with_all_it_needs() {
 #[test]
 fn a_rank_that_was_seen_to_use_much_comes_in_whole_even_if_it_had_not_left() {
     let _alone = pager_alone();
+    // A rank also runs if it could not be brought in because a thread does not stop, as in `out`.
+    assert!((0..TRIES).any(|_| comes_in_whole()));
+}
+
+fn comes_in_whole() -> bool {
     let (runtime, until) = (runtime(), TimedFutex::until(None));
     let memory = out();
     let block = runtime.block();
@@ -228,8 +242,9 @@ fn a_rank_that_was_seen_to_use_much_comes_in_whole_even_if_it_had_not_left() {
     assert!(executor(runtime, &until, &Place::known(pager::SAME_PHASE)).restore());
     assert!(pager::is_evicted(), "it probes");
     assert!(executor(runtime, &until, &Place::known(pager::EVERYTHING)).restore());
-    assert!(!pager::is_evicted());
+    let came = !pager::is_evicted();
     drop(memory);
+    came
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn a_daemon_is_found_in_a_cgroup() {
     // It does not outlive its rank.
     rig.supervisor.signal(0, libc::SIGTERM);
     rig.usage(0);
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + LIMIT;
     while !group.processes().unwrap().is_empty() {
         assert!(Instant::now() < deadline, "{:?} is left", group.processes());
         std::thread::sleep(Duration::from_millis(2));
@@ -276,15 +276,19 @@ fn who_waits_for_a_processor_is_not_idle() {
         meters.iter_mut().for_each(|meter| meter.look(&look, false, false));
         meters.iter().map(Meter::busy).collect::<Vec<_>>()
     };
-    look(Crowded::Read);
-    std::thread::sleep(Duration::from_secs(2));
-    let wanted = look(Crowded::Read);
-    assert!(wanted[..4].iter().all(|&wanted| wanted > 0.7), "{wanted:?}");
-    assert!(wanted[4] < 0.2, "{wanted:?}");
-    std::thread::sleep(Duration::from_secs(2));
-    let used: f64 = look(Crowded::No).iter().sum();
-    // The look itself takes a moment, of which not all is counted; all four would be 4.
-    assert!(used < 3.0, "{used}");
+    // This thread may be kept from a processor between the clock and what it looks at: then shares of the
+    // time between two looks are wrong, in that round.
+    let mut round = || {
+        look(Crowded::Read);
+        std::thread::sleep(Duration::from_secs(2));
+        let wanted = look(Crowded::Read);
+        std::thread::sleep(Duration::from_secs(2));
+        let used: f64 = look(Crowded::No).iter().sum();
+        println!("wanted {wanted:?}, used {used}");
+        // All four would be 4.
+        wanted[..4].iter().all(|&wanted| wanted > 0.7) && wanted[4] < 0.2 && used < 3.0
+    };
+    assert!((0..5).any(|_| round()));
 }
 
 /// A master that is busy hears of one look of several: what it is told has grown in all of that time.

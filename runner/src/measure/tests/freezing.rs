@@ -18,7 +18,7 @@ fn numbers(rig: &Rig) -> [u64; 2] {
 }
 
 fn advances(rig: &Rig, before: [u64; 2]) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + LIMIT;
     while Instant::now() < deadline {
         let now = numbers(rig);
         if now[0] > before[0] && now[1] > before[1] {
@@ -31,7 +31,7 @@ fn advances(rig: &Rig, before: [u64; 2]) -> bool {
 fn stands_still_and_goes_on(rig: &Rig, group: &Group) {
     assert!(advances(rig, numbers(rig)));
     for _ in 0..5 {
-        group.freeze(Duration::from_secs(5)).unwrap();
+        group.freeze(LIMIT).unwrap();
         // What a counter has begun to write may be empty for ever: then it is read as what it was.
         let read = |name: &str| std::fs::read(rig.directory.join("0").with_extension(name)).unwrap();
         let before = [read("leader"), read("child")];
@@ -52,10 +52,10 @@ fn by_the_freezer() {
     let group = rig.start(0, "counter");
     stands_still_and_goes_on(&rig, &group);
     // A rank that is frozen can be killed.
-    group.freeze(Duration::from_secs(5)).unwrap();
+    group.freeze(LIMIT).unwrap();
     rig.supervisor.signal(0, libc::SIGKILL);
     rig.usage(0);
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + LIMIT;
     while !group.processes().unwrap().is_empty() {
         assert!(Instant::now() < deadline, "{:?} is left", group.processes());
         std::thread::sleep(Duration::from_millis(2));
@@ -68,7 +68,7 @@ fn by_signals() {
     let group = rig.start(0, "counter");
     stands_still_and_goes_on(&rig, &group);
     // Somebody has continued them (`fg`): they stop again, and are let go once.
-    group.freeze(Duration::from_secs(5)).unwrap();
+    group.freeze(LIMIT).unwrap();
     rig.supervisor.signal_all(libc::SIGCONT);
     assert!(advances(&rig, numbers(&rig)));
     stands_still_and_goes_on(&rig, &group);
@@ -101,9 +101,9 @@ fn whatever_the_hierarchy() {
         cgroup.entrance().unwrap().write_all(pid.to_string().as_bytes()).unwrap();
         let group = Group::new(pid, Some(cgroup));
         assert_eq!(group.processes().unwrap(), [pid], "{kind:?}");
-        group.freeze(Duration::from_secs(5)).unwrap();
+        group.freeze(LIMIT).unwrap();
         group.thaw().unwrap();
-        group.freeze(Duration::from_secs(5)).unwrap();
+        group.freeze(LIMIT).unwrap();
         groups.retire(group.cgroup().unwrap());
         child.wait().unwrap();
         assert_eq!(group.processes().unwrap(), [0; 0], "{kind:?}");

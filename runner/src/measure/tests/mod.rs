@@ -15,6 +15,9 @@ use crate::supervisor::{Config, Happening, SpawnSpec, Stdin, Supervisor, Usage};
 
 const MIB: u64 = 1 << 20;
 
+/// However busy the machine is: who waits does so for something that comes.
+const LIMIT: Duration = Duration::from_secs(600);
+
 /// What the master would hear.
 enum Event {
     Happening(Happening),
@@ -69,7 +72,7 @@ impl Rig {
                 _ => {}
             }
         };
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + LIMIT;
         while !ready.exists() {
             assert!(Instant::now() < deadline, "{role} never became ready");
             std::thread::sleep(Duration::from_millis(2));
@@ -78,12 +81,12 @@ impl Rig {
     }
 
     fn next(&self) -> Event {
-        self.events.recv_timeout(Duration::from_secs(20)).expect("something happens")
+        self.events.recv_timeout(LIMIT).expect("something happens")
     }
 
-    /// Waits until the rank's figures are as wanted; those figures, or the last ones after ten seconds.
+    /// Waits until the rank's figures are as wanted; those figures, or the last ones after the limit.
     fn sample_until(&self, rank: u32, wanted: impl Fn(&Sample) -> bool) -> Sample {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + LIMIT;
         loop {
             if let Event::Measured(measured) = self.next()
                 && let Some((_, sample)) = measured.samples.iter().find(|(of, _)| *of == rank)

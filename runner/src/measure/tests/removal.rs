@@ -61,7 +61,7 @@ fn helper_master() {
                 std::thread::sleep(Duration::from_millis(2));
             }
             if rank == 1 {
-                group.freeze(Duration::from_secs(5)).unwrap();
+                group.freeze(LIMIT).unwrap();
             }
             for pid in group.processes().unwrap() {
                 told += &format!("{pid} ");
@@ -86,7 +86,7 @@ fn kill_the_master() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + LIMIT;
     while !pids.exists() {
         assert!(Instant::now() < deadline && master.try_wait().unwrap().is_none(), "no ranks");
         std::thread::sleep(Duration::from_millis(2));
@@ -103,12 +103,7 @@ fn kill_the_master() {
     let begin = Instant::now();
     while there.iter().any(|one| lives(&one)) || job.exists() {
         let left: Vec<i32> = there.iter().filter(lives).map(|one| one.pid).collect();
-        assert!(
-            begin.elapsed() < Duration::from_secs(60),
-            "left: {left:?}, {}: {}",
-            job.display(),
-            job.exists()
-        );
+        assert!(begin.elapsed() < LIMIT, "left: {left:?}, {}: {}", job.display(), job.exists());
         std::thread::sleep(Duration::from_millis(5));
     }
     println!("all gone after {:?}", begin.elapsed());

@@ -8,7 +8,7 @@ fn endings_are_reported_as_they_were() {
     both(|config| {
         let rig = rig(config);
         // It is there when the others have ended.
-        rig.shell(3, "exec sleep 100");
+        rig.shell(3, "exec sleep 1000");
         assert!(matches!(rig.next(), Happening::Spawned { rank: 3, .. }));
         rig.shell(0, "exit 0");
         rig.shell(1, "exit 3");
@@ -121,7 +121,7 @@ fn helper_copies_stdin() {
     supervisor.spawn(spec(0, Stdin::Inherit));
     let ends = events.iter().filter(|happening| matches!(happening, Happening::Exited { .. }));
     assert_eq!(ends.take(2).count(), 2);
-    supervisor.finish(Duration::from_secs(30));
+    supervisor.finish(LIMIT);
 }
 
 #[test]
@@ -195,18 +195,18 @@ fn kill_all_reaches_groups_and_daemons() {
         let rig = rig(config);
         let mark = format!("SUP_MARK=kill{}{in_a_group}", std::process::id());
         for rank in 0..4 {
-            let mut spec = shell(rank, "sleep 100 & setsid sleep 100 & echo up; sleep 100");
+            let mut spec = shell(rank, "sleep 1000 & setsid sleep 1000 & echo up; sleep 1000");
             spec.env.push(("SUP_MARK".into(), mark[9..].into()));
             rig.supervisor.spawn(spec);
         }
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + LIMIT;
         while marked(&mark).iter().filter(|(_, name)| name == "sleep").count() < 12 {
             assert!(Instant::now() < deadline, "{:?}", marked(&mark));
             std::thread::sleep(Duration::from_millis(5));
         }
         rig.supervisor.kill_all();
         assert!(rig.ends(4).iter().all(|end| end.1 == Ending::Signal { signal: libc::SIGKILL, core: false }));
-        let left = wait_unmarked(&mark, Duration::from_secs(20));
+        let left = wait_unmarked(&mark);
         assert!(left.is_empty(), "{left:?}");
         let (out, ..) = rig.finish();
         assert_eq!(out, "up\n".repeat(4));
@@ -215,11 +215,16 @@ fn kill_all_reaches_groups_and_daemons() {
 
 #[test]
 fn what_waits_to_be_started_can_be_cancelled() {
+    // A thread that is very late finds all of them made.
+    assert!((0..3).any(|_| some_are_cancelled()), "hardly any of them");
+}
+
+/// Whether more than a few of many were not made yet; what was is ended.
+fn some_are_cancelled() -> bool {
     let rig = rig(Config::default());
-    // However late this thread is, they are not all made by then.
     const RANKS: u32 = 3000;
     for rank in 0..RANKS {
-        rig.shell(rank, "exec sleep 100");
+        rig.shell(rank, "exec sleep 1000");
     }
     // One or the other of those that are made at the same time.
     assert!(matches!(rig.next(), Happening::Spawned { rank: 0 | 1, .. }));
@@ -233,9 +238,10 @@ fn what_waits_to_be_started_can_be_cancelled() {
             _ => {}
         }
     }
-    assert!(ended >= 1 && cancelled > 100, "{ended} ended, {cancelled} cancelled");
+    assert!(ended >= 1, "{ended} ended, {cancelled} cancelled");
     rig.shell(0, "exit 4");
     assert_eq!(rig.ends(1)[0].1, Ending::Code(4));
+    cancelled > 100
 }
 
 #[test]
@@ -243,11 +249,11 @@ fn a_rank_takes_its_group_along() {
     both(|config| {
         let rig = rig(config);
         let mark = format!("SUP_MARK=group{}", std::process::id());
-        let mut spec = shell(0, "sleep 100 & exit 0");
+        let mut spec = shell(0, "sleep 1000 & exit 0");
         spec.env.push(("SUP_MARK".into(), mark[9..].into()));
         rig.supervisor.spawn(spec);
         rig.ends(1);
-        assert_eq!(wait_unmarked(&mark, Duration::from_secs(20)), []);
+        assert_eq!(wait_unmarked(&mark), []);
     });
 }
 
@@ -269,14 +275,14 @@ fn keeper(rig: &Rig, which: usize) -> i32 {
 fn a_keeper_that_is_lost_is_replaced_for_a_while() {
     both(|config| {
         let rig = rig(config);
-        rig.shell(0, "exec sleep 100");
+        rig.shell(0, "exec sleep 1000");
         assert!(matches!(rig.next(), Happening::Spawned { .. }));
         // It goes on for ever otherwise.
         for loss in 0..1_000 {
             let which = loss % 2;
             let before = keeper(&rig, which);
             sys::kill(before, libc::SIGKILL);
-            let deadline = Instant::now() + Duration::from_secs(20);
+            let deadline = Instant::now() + LIMIT;
             while keeper(&rig, which) == before {
                 assert!(Instant::now() < deadline, "loss {loss}");
                 std::thread::sleep(Duration::from_millis(1));
@@ -342,7 +348,7 @@ fn a_closed_output_is_reported_and_does_not_block() {
     supervisor.spawn(shell(0, "head -c 3000000 /dev/zero | tr '\\0' '\\n'; exit 7"));
     let (mut failed, mut ended) = (false, false);
     while !(failed && ended) {
-        match events.recv_timeout(Duration::from_secs(30)).unwrap() {
+        match events.recv_timeout(LIMIT).unwrap() {
             Happening::OutputFailed { stream: Stream::Stdout, error } => {
                 assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
                 failed = true;
@@ -352,22 +358,33 @@ fn a_closed_output_is_reported_and_does_not_block() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(supervisor.finish(Duration::from_secs(30)).output_complete);
+    assert!(supervisor.finish(LIMIT).output_complete);
+}
+
+/// Whether a pipe takes more, now.
+fn has_room(pipe: &OwnedFd) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
+    poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
 }
 
 #[test]
 fn a_blocked_output_neither_hides_an_end_nor_hangs_the_finish() {
     let (sender, events) = channel::<Happening>();
     let (_read, write) = sys::pipe().unwrap();
+    let output = write.try_clone().unwrap();
     let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
     let config = Config { outputs: Some((write, null.into())), ..Config::default() };
     let mut supervisor = Supervisor::start(config, sender).unwrap();
     supervisor.spawn(shell(1, "yes"));
-    // Long enough for the output to be full.
-    std::thread::sleep(Duration::from_millis(300));
+    let deadline = Instant::now() + LIMIT;
+    while has_room(&output) {
+        assert!(Instant::now() < deadline, "it is never full");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     supervisor.spawn(shell(0, "echo unseen; exit 7"));
     loop {
-        let happening = events.recv_timeout(Duration::from_secs(30)).unwrap();
+        let happening = events.recv_timeout(LIMIT).unwrap();
         if matches!(happening, Happening::Exited { rank: 0, ending: Ending::Code(7), .. }) {
             break;
         }
@@ -375,5 +392,5 @@ fn a_blocked_output_neither_hides_an_end_nor_hangs_the_finish() {
     let start = Instant::now();
     let farewell = supervisor.finish(Duration::from_millis(500));
     assert!(!farewell.output_complete && farewell.stuck.is_empty());
-    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
 }

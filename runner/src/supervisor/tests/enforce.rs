@@ -24,15 +24,20 @@ fn a_rank_beyond_the_limit_is_killed_and_named() {
     let before = machine_kills();
     let rig = rig(Config { cgroup_limit: Some(64 << 20), ..grouped() });
     let path = rig.supervisor.cgroup().unwrap().path().to_owned();
-    rig.shell(1, "sleep 100");
+    rig.shell(1, "sleep 1000");
     assert!(matches!(rig.next(), Happening::Spawned { rank: 1, .. }));
     // Keeps its input until the end, which does not come.
     rig.shell(0, "exec tail /dev/zero");
     let ends = rig.ends(1);
     assert_eq!(ends[0], (0, Ending::Signal { signal: libc::SIGKILL, core: false }, OomKill::JobLimit));
     // A kill by somebody else is not blamed on the limit.
-    let procs = std::fs::read_to_string(path.join("cgroup.procs")).unwrap();
-    assert!(procs.lines().count() >= 2, "{procs}");
+    // The other one's shell may not have begun its child yet.
+    let procs = || std::fs::read_to_string(path.join("cgroup.procs")).unwrap();
+    let deadline = Instant::now() + LIMIT;
+    while procs().lines().count() < 2 {
+        assert!(Instant::now() < deadline, "{}", procs());
+        std::thread::sleep(Duration::from_millis(5));
+    }
     rig.shell(2, "kill -KILL $$");
     let ends = rig.ends(1);
     // Unless the kernel has killed somebody else on this machine just then.
@@ -57,7 +62,7 @@ fn the_masters_memory_is_not_charged_to_the_ranks() {
     assert!(group.usage().current < before + (8 << 20));
     drop(block);
     for rank in 0..100 {
-        rig.shell(rank, "read x < /dev/null; exec sleep 100");
+        rig.shell(rank, "read x < /dev/null; exec sleep 1000");
     }
     let mut there = 0;
     while there < 100 {
@@ -69,18 +74,22 @@ fn the_masters_memory_is_not_charged_to_the_ranks() {
     assert!(current > before);
 }
 
+/// A group's name: of a process with a number above any, and of no other run of these tests.
+fn of_nobody(which: u32) -> String {
+    format!("bdrun-{}", which * 10_000_000 + std::process::id())
+}
+
 #[test]
 fn a_stale_group_is_removed_and_a_living_one_is_not() {
     let Some(_guard) = permitted() else { return };
     let group = MemoryCgroup::create(1 << 30).unwrap();
     let parent = group.path().parent().unwrap().to_owned();
-    // Above any pid.
-    let stale = parent.join("bdrun-99999999");
+    let stale = parent.join(of_nobody(7));
     std::fs::create_dir(&stale).unwrap();
     drop(group);
     let group = MemoryCgroup::create(1 << 30).unwrap();
     // Another process may have been at it at the same time.
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + LIMIT;
     while stale.exists() && Instant::now() < deadline {
         remove_stale(&parent);
     }
@@ -164,25 +173,24 @@ fn what_lives_in_a_stale_group_is_killed() {
     }
     // Found as a rank sees it: in the hierarchy in which groups are made here.
     let rig = rig(grouped());
-    rig.shell(0, "echo $$; exec sleep 100");
+    rig.shell(0, "echo $$; exec sleep 1000");
     let Happening::Spawned { pid, .. } = rig.next() else { panic!("no rank") };
     let path = rig.supervisor.shared.pen.path().expect("a group").to_owned();
     let parent = path.parent().unwrap();
-    // Above any pid.
-    let stale = parent.join("bdrun-99999998.0");
+    let stale = parent.join(of_nobody(8) + ".0");
     let building = made_and_locked(&stale);
     std::fs::create_dir_all(stale.join("rank-all/inner")).unwrap();
     let mut sleepers = ["rank-all", "rank-all/inner"].map(|below| {
-        let sleeper = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let sleeper = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         std::fs::write(stale.join(below).join("cgroup.procs"), sleeper.id().to_string()).unwrap();
         sleeper
     });
     // One that is locked belongs to a master that lives, wherever.
-    let locked = parent.join("bdrun-99999997.0");
+    let locked = parent.join(of_nobody(9) + ".0");
     let lock = made_and_locked(&locked);
     drop(building);
     // A program that another test starts has a copy of the lock for a moment.
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + LIMIT;
     for sleeper in &mut sleepers {
         use std::os::unix::process::ExitStatusExt;
         let status = loop {

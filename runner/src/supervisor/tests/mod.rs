@@ -26,6 +26,9 @@ fn has_group(supervisor: &Supervisor) -> bool {
     made
 }
 
+/// However busy the machine is: who waits does so for something that comes.
+const LIMIT: Duration = Duration::from_secs(600);
+
 /// A supervisor whose output is collected.
 struct Rig {
     supervisor: Supervisor,
@@ -64,7 +67,7 @@ impl Rig {
     }
 
     fn next(&self) -> Happening {
-        self.events.recv_timeout(Duration::from_secs(20)).expect("something happens")
+        self.events.recv_timeout(LIMIT).expect("something happens")
     }
 
     /// Waits for so many ends, in the order they come.
@@ -81,7 +84,7 @@ impl Rig {
     }
 
     fn finish(mut self) -> (String, String, Farewell) {
-        let farewell = self.supervisor.finish(Duration::from_secs(30));
+        let farewell = self.supervisor.finish(LIMIT);
         let [out, err] = self.texts.map(|text| text.join().unwrap());
         (out, err, farewell)
     }
@@ -134,8 +137,8 @@ fn marked(mark: &str) -> Vec<(i32, String)> {
 }
 
 /// Waits until no process has this text in its environment, and returns those that still do.
-fn wait_unmarked(mark: &str, limit: Duration) -> Vec<(i32, String)> {
-    let deadline = Instant::now() + limit;
+fn wait_unmarked(mark: &str) -> Vec<(i32, String)> {
+    let deadline = Instant::now() + LIMIT;
     loop {
         let found = marked(mark);
         if found.is_empty() || Instant::now() > deadline {

@@ -17,7 +17,7 @@ fn ranks_are_heard_in_order_also_those_that_run_again_or_never() {
     let config = Config { spool: Some(nameless("order")), tag_output: true, ..Config::default() };
     let rig = rig(Config { keep_order: true, ..config });
     rig.shell(3, "echo three; printf half");
-    rig.shell(1, "echo first try; exec sleep 100");
+    rig.shell(1, "echo first try; exec sleep 1000");
     rig.shell(2, "exit 0");
     let mut absent = shell(0, "");
     absent.program = "/nonexistent/program".into();

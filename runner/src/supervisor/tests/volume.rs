@@ -102,6 +102,6 @@ fn one_rank_writes_fast() {
         while !matches!(events.recv().unwrap(), Happening::Exited { .. }) {}
         let rate = 300.0 / start.elapsed().as_secs_f64();
         println!("tags {tag_output}, {}…: {rate:.0} MB/s", &script[..4]);
-        assert!(supervisor.finish(Duration::from_secs(30)).output_complete);
+        assert!(supervisor.finish(LIMIT).output_complete);
     }
 }

@@ -298,7 +298,7 @@ fn gets(pid: i32, name: &str) -> bool {
     let is_it = |entry: std::fs::DirEntry| {
         std::fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == name)
     };
-    while begun.elapsed() < Duration::from_secs(5) {
+    while begun.elapsed() < PATIENCE {
         let mut all = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors").flatten();
         if all.any(is_it) {
             return true;
