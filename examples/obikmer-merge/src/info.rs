@@ -9,7 +9,7 @@ use crate::error::{Context, Error, Result};
 use crate::index::{Index, replaced};
 use crate::layer::format::Kind;
 use crate::layer::{KINDS, path};
-use crate::summary::Summary;
+use crate::summary::{self, Summary};
 
 /// Bytes of the files of an index, by what they hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -76,7 +76,7 @@ impl Info {
                 }
             }
         }
-        let summary_path = dir.join("summary.json");
+        let summary_path = dir.join(summary::FILE);
         for file in [&path(dir, 0, 0, Kind::Identities), &dir.join(crate::index::FILE), &summary_path] {
             bytes.other += size(file)?;
         }

@@ -24,7 +24,7 @@ use crate::sequence::kmer::Lengths;
 use crate::sequence::minimizer::Partitions;
 use crate::sequence::packed;
 use crate::sets::Sets;
-use crate::summary::{Share, Summary};
+use crate::summary::{self, Share, Summary};
 use crate::superkmer::route::{Router, window};
 use crate::superkmer::store::Store;
 use crate::threads::Threads;
@@ -212,7 +212,7 @@ fn finish(plan: &Plan, claim: Option<Claim>, shares: &[Share], summary: &Summary
     let claim = claim.ok_or_else(|| Error::Internal("an index without a claim on it".into()))?;
     let ids: Vec<&[Ids]> = shares.iter().map(|share| &share.ids[..]).collect();
     index::write(&plan.partial, plan.lengths, plan.layers(), plan.sources(), &ids)?;
-    index::write_json(&plan.partial.join("summary.json"), summary)?;
+    index::write_json(&plan.partial.join(summary::FILE), summary)?;
     Spool::remove(&spool(&plan.partial))?;
     claim.publish()
 }

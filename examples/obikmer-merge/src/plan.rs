@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::Claim;
+use crate::claim::{Claim, There};
 use crate::error::{Context, Error, Result};
 use crate::index::Index;
 use crate::input::Inputs;
@@ -48,9 +48,12 @@ impl Plan {
     }
 }
 
+/// The directory in it in which copies of pipes are.
+pub const SPOOL: &str = "spool";
+
 /// Where copies of pipes are while the index is made.
 pub fn spool(partial: &Path) -> PathBuf {
-    partial.join("spool")
+    partial.join(SPOOL)
 }
 
 type Stages = (Lengths, Option<Index>, Vec<Inputs>);
@@ -64,18 +67,28 @@ pub fn plan(ranks: usize, options: &MergeOptions) -> Result<(Plan, Claim)> {
     }
     // Before the index is looked at: what another job is about to change may be different in a moment.
     let claim = Claim::new(out)?;
-    if options.add && !Index::is_there(out) {
-        return Err(Error::Usage(format!("--add: {} is not an index", out.display())));
-    }
-    if out.exists() && !options.add {
-        if !options.force {
+    let option = if options.add { "--add" } else { "--force" };
+    match claim.there() {
+        There::Nothing if options.add => {
+            return Err(Error::Usage(format!("--add: {} is not an index", out.display())));
+        }
+        There::Nothing => {}
+        _ if !options.add && !options.force => {
             let what = format!("{} exists: --force replaces it, --add adds to it", out.display());
             return Err(Error::Usage(what));
         }
-        let empty = || std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
-        if !Index::is_there(out) && !empty() {
-            let what = format!("{} is not an index: --force does not replace it", out.display());
-            return Err(Error::Usage(what));
+        There::Index(..) => {}
+        There::Empty(_) if options.force => {}
+        There::Mixed(other) => {
+            let what = format!(
+                "{option}: {} is not of this index, and would be lost: move it elsewhere",
+                other.display()
+            );
+            return Err(Error::Index { path: out.clone(), what });
+        }
+        There::Empty(_) | There::Other => {
+            let what = if options.add { "adds nothing to it" } else { "does not replace it" };
+            return Err(Error::Usage(format!("{} is not an index: {option} {what}", out.display())));
         }
     }
     let mut spool = Spool::new(spool(claim.partial()));

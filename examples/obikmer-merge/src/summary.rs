@@ -10,6 +10,9 @@ use crate::layer::unitigs::Written;
 use crate::layer::{Ids, KINDS, Runs};
 use crate::sets::Sets;
 
+/// The file in an index directory.
+pub const FILE: &str = "summary.json";
+
 /// A source and how many distinct k-mers it has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::index;
 use crate::layer::format::{Kind, Mapped, Place, Writer, Wrote};
 use crate::layer::identity::Id;
 use crate::lookup::anchor;
@@ -38,9 +39,25 @@ pub fn path(dir: &Path, layer: usize, partition: usize, kind: Kind) -> PathBuf {
         Kind::Kmers => "kmers",
         Kind::Sources => "sources",
         Kind::Unitigs => "unitigs",
-        Kind::Identities => return dir.join("identities"),
+        Kind::Identities => return dir.join(index::IDENTITIES),
     };
     dir.join(format!("layer-{layer:03}")).join(format!("part-{partition:05}.{name}"))
+}
+
+/// Is it the name of a layer's directory?
+pub fn is_directory(name: &str) -> bool {
+    name.strip_prefix("layer-").is_some_and(|number| is_number(number, 3))
+}
+
+/// Is it the name of a file in one?
+pub fn is_file(name: &str) -> bool {
+    let rest = name.strip_prefix("part-").and_then(|rest| rest.split_once('.'));
+    rest.is_some_and(|(number, kind)| is_number(number, 5) && ["kmers", "sources", "unitigs"].contains(&kind))
+}
+
+/// Digits, so many at least.
+fn is_number(text: &str, digits: usize) -> bool {
+    text.len() >= digits && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Positions at which the set of sources changes, and the set from there on.

@@ -17,6 +17,7 @@ mod pipes;
 mod program;
 mod queries;
 mod random;
+mod replaced;
 mod truth;
 mod warnings;
 mod writers;
