@@ -233,19 +233,23 @@ impl<W: Texts> Job<'_, W> {
         let report = |done, total| (self.progress)("read", done, total);
         let state = read::read(inputs, &units, lengths, partitions, &mut router, &report, &mut share.tallies);
         let (store, rounds) = router.finish(state)?;
-        clock.tick(|| format!("index phase, {rounds} exchanges, {} k-mers here", store.kmers()));
+        let kmers = store.as_ref().map_or(0, Store::kmers);
+        clock.tick(|| format!("index phase, {rounds} exchanges, {kmers} k-mers here"));
 
-        let (mut old, state) = match self.open_old(layer, last) {
-            Ok(old) => (old, Ok(())),
-            Err(error) => (None, Err(error)),
-        };
+        let filtered = last && layer > 0;
+        let opened = store.and_then(|store| {
+            let sources = inputs.sources.len();
+            let old = if filtered { Some(self.open_old(layer, sources)?) } else { None };
+            Ok((store, old))
+        });
         // From here to the files of k-mers and sources no rank waits for another: the join has many blocking
         // points, and at each a rank would carry what it keeps out of memory and in again.
-        let store = match (&mut old, state) {
-            (Some(old), _) => old.filter(comm, lengths, partitions, store)?,
+        let (store, old) = match opened {
+            Ok((store, Some(mut old))) => (old.filter(comm, lengths, partitions, store)?, Some(old)),
+            Ok((store, None)) => (Ok(store), None),
             // The others are in the exchange of the filter.
-            (None, Err(error)) => return Err(exchange::failed(comm, error)),
-            (None, Ok(())) => Ok(store),
+            Err(error) if filtered => return Err(exchange::failed(comm, error)),
+            Err(error) => (Err(error), None),
         };
         let mut sets = Sets::default();
         let mut threads = Threads::ONE;
@@ -283,16 +287,15 @@ impl<W: Texts> Job<'_, W> {
         }))
     }
 
-    /// The layers before this one, if their k-mers are not to be in it.
-    fn open_old(&self, layer: usize, last: bool) -> Result<Option<Old<W>>> {
-        if !last || layer == 0 {
-            return Ok(None);
-        }
-        let dir = &self.plan.partial;
-        if let Some(index) = &self.plan.keep {
+    /// The layers before this one, whose k-mers are not to be in it; those written by this job may have any
+    /// of all `sources`.
+    fn open_old(&self, layer: usize, sources: usize) -> Result<Old<W>> {
+        let (dir, keep) = (&self.plan.partial, self.plan.keep.as_ref());
+        if let Some(index) = keep {
             old::link(&index.dir, dir, layer, self.place.partition)?;
         }
-        Old::open(dir, layer, self.place, self.plan.keep.as_ref()).map(Some)
+        let sources = keep.map_or(sources, |index| index.meta.sources.len());
+        Old::open(dir, layer, self.place, sources, keep)
     }
 
     /// How many threads for so many k-mers, repeats included.

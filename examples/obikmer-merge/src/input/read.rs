@@ -75,9 +75,9 @@ pub fn read(
             }
             Unit::Layer { index, layer, partition } => {
                 let (index, first) = &inputs.indexes[index];
-                let layer = index.layer::<u64>(layer, partition)?;
+                let (layer, sources) = (index.layer::<u64>(layer, partition)?, index.meta.sources.len());
                 layer.for_each_stretch(|codes, set| {
-                    for source in layer.members(set)? {
+                    for source in layer.members_of(set, sources)? {
                         router.set_source(first + source);
                         cutter.codes(codes, router)?;
                         cutter.end(router)?;

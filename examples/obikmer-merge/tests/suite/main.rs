@@ -18,6 +18,7 @@ mod program;
 mod queries;
 mod random;
 mod replaced;
+mod rounds;
 mod truth;
 mod warnings;
 mod writers;
