@@ -113,7 +113,8 @@ fn plan_new(options: &MergeOptions, spool: &mut Spool) -> Result<Stages> {
         }
     }
     let k = k.unwrap_or(DEFAULT.k);
-    let lengths = Lengths::new(k, options.m.unwrap_or(DEFAULT.m.min(k - 1)))?;
+    // Of a k that is none that is told.
+    let lengths = Lengths::new(k, options.m.unwrap_or(DEFAULT.m.min(k.saturating_sub(1))))?;
     Ok((lengths, None, vec![new_inputs(options, &inputs, lengths, &[], spool)?]))
 }
 

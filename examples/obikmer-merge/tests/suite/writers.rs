@@ -257,3 +257,30 @@ fn a_private_index_is_private_while_it_is_made_anew() {
         assert_eq!(mode_of("ix"), mode);
     }
 }
+
+/// What is appended to a file, or put in its place, after it was looked at is not passed over.
+#[test]
+fn a_file_that_is_changed_meanwhile_is_told() {
+    for (name, change) in [
+        ("a.fa", "cat b.fa >> a.fa"),
+        ("a.fa", "cat a.fa b.fa > x; mv x a.fa"),
+        ("a.fa", "head -c 20 a.fa > x; mv x a.fa"),
+        ("a.fa", "tr ACGT TGCA < a.fa > x; touch -d 2001-01-01 x; mv x a.fa"),
+        ("a.fa.gz", "gzip < b.fa >> a.fa.gz"),
+        ("a.fq", "cat a.fq a.fq > x; mv x a.fq"),
+    ] {
+        let dir = prepared();
+        let dir = dir.path();
+        shell(
+            dir,
+            "gzip -k a.fa; printf '@r\nACGTTGCATGTCGCATGATGCATGAGAG\n+\nIIIIIIIIIIIIIIIIIIIIIIIIIIII\n' > a.fq",
+        );
+        let job = slow(dir, &["-k", "21", "--out", "ix", name]);
+        shell(dir, change);
+        let out = end(job.0, job.1);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{change}: {said}");
+        assert!(said.contains(name) && said.contains("changed"), "{change}: {said}");
+        assert!(beside(dir).is_empty(), "{change}");
+    }
+}
