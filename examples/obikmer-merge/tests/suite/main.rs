@@ -12,6 +12,7 @@ mod graph;
 mod identity;
 mod inputs;
 mod join;
+mod memory;
 mod others;
 mod pipes;
 mod program;
