@@ -15,8 +15,7 @@ use crate::input::tally::Tallies;
 use crate::input::{Inputs, read};
 use crate::join::{self, border};
 use crate::layer::format::{Kind, Place};
-use crate::layer::unitigs;
-use crate::layer::{Ids, Runs, path, write_kmers, write_sources};
+use crate::layer::{self, Ids, Runs, path, unitigs, write_kmers, write_sources};
 use crate::old::{self, Old};
 use crate::pieces::Pieces;
 use crate::plan::{Plan, plan, spool};
@@ -64,12 +63,15 @@ pub struct MergeOptions {
     pub window: Option<usize>,
     /// Tell on standard error how long the phases take.
     pub verbose: bool,
+    /// The node of this rank: of what ranks of another than rank 0's have written, only they themselves can
+    /// know that it is on the disk.
+    pub node: u32,
     /// Threads of each rank; by default as many as there are processors for it, if the budget has room.
     #[doc(hidden)]
     pub threads: Option<usize>,
 }
 
-/// Merge the inputs into an index. Every rank calls this with the same options and gets the same summary, or
+/// Merge the inputs into an index. Every rank calls this with the same options (but for its node) and gets the same summary, or
 /// an error: its own, or [`Error::Elsewhere`] where another rank has it. Nothing is left behind after an
 /// error.
 pub fn merge(comm: &Communicator, progress: &Progress<'_>, options: &MergeOptions) -> Result<Summary> {
@@ -167,6 +169,13 @@ fn finish_all(
     claim: &mut Option<Claim>,
     mine: Result<Share>,
 ) -> Result<Summary> {
+    let mine = mine.and_then(|share| {
+        if options.node != plan.node {
+            // Rank 0 syncs all of its own node at once, which costs less than one file after another.
+            layer::sync(&plan.partial, plan.layers(), comm.rank())?;
+        }
+        Ok(share)
+    });
     let sent: std::result::Result<&Share, String> = mine.as_ref().map_err(ToString::to_string);
     let shares = comm.gather_value(0, &sent.cloned())?;
     let mut own = None;

@@ -23,6 +23,8 @@ pub struct Plan {
     pub lengths: Lengths,
     /// The directory that becomes the index.
     pub partial: PathBuf,
+    /// The node of rank 0.
+    pub node: u32,
     /// An index with as many partitions as there are ranks, whose layers are kept.
     pub keep: Option<Index>,
     /// Inputs of each layer that is written. The last one is new; others are old ones, routed anew.
@@ -94,8 +96,8 @@ pub fn plan(ranks: usize, options: &MergeOptions) -> Result<(Plan, Claim)> {
     let mut spool = Spool::new(spool(claim.partial()));
     let (lengths, keep, stages) =
         if options.add { plan_addition(ranks, options, &mut spool)? } else { plan_new(options, &mut spool)? };
-    let plan =
-        Plan { lengths, partial: claim.partial().to_path_buf(), keep, stages, few: linked(options.budget) };
+    let (partial, few) = (claim.partial().to_path_buf(), linked(options.budget));
+    let plan = Plan { lengths, partial, node: options.node, keep, stages, few };
     for layer in 0..plan.layers() {
         if let Some(dir) = path(&plan.partial, layer, 0, Kind::Kmers).parent() {
             std::fs::create_dir(dir).context(|| format!("cannot create {}", dir.display()))?;

@@ -8,11 +8,12 @@ pub mod identity;
 pub mod runs;
 pub mod unitigs;
 
+use std::fs::File;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::index;
 use crate::layer::format::{Kind, Mapped, Place, Writer, Wrote};
 use crate::layer::identity::Id;
@@ -58,6 +59,16 @@ pub fn is_file(name: &str) -> bool {
 /// Digits, so many at least.
 fn is_number(text: &str, digits: usize) -> bool {
     text.len() >= digits && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Bring the files of a partition to the disk, those of so many layers.
+pub fn sync(dir: &Path, layers: usize, partition: usize) -> Result<()> {
+    for (layer, kind) in (0..layers).flat_map(|layer| KINDS.map(|kind| (layer, kind))) {
+        let path = path(dir, layer, partition, kind);
+        let synced = File::open(&path).and_then(|file| file.sync_all());
+        synced.context(|| format!("cannot bring {} to the disk", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Positions at which the set of sources changes, and the set from there on.

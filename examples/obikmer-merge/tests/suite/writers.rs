@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use obikmer_merge::MergeOptions;
+
 fn command(dir: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_obikmer-merge"));
     command.current_dir(dir).args(arguments);
@@ -283,4 +285,37 @@ fn a_file_that_is_changed_meanwhile_is_told() {
         assert!(said.contains(name) && said.contains("changed"), "{change}: {said}");
         assert!(beside(dir).is_empty(), "{change}");
     }
+}
+
+/// What a rank of another node has written it brings to the disk before the index gets its name, and fails
+/// where it cannot. Of rank 0's node that is done by rank 0, all at once.
+#[test]
+fn ranks_of_other_nodes_sync_their_files() {
+    use crate::common::options;
+    let dir = prepared();
+    let dir = dir.path();
+    let (out, input) = (dir.join("ix"), dir.join("base.fa"));
+    let merged = |node: u32, lost: bool| {
+        bdrun_worker::local::run(3, |comm| {
+            let own = u32::from(comm.rank() == 1) * node;
+            let options =
+                MergeOptions { node: own, force: true, ..options(21, 7, &out, std::slice::from_ref(&input)) };
+            let progress = |what: &str, _, _| {
+                // Its files of k-mers and sources are written by then.
+                if lost && comm.rank() == 1 && what == "join" {
+                    let partial =
+                        beside(dir).into_iter().find(|name| name.contains("partial")).expect("begun");
+                    let _ = std::fs::remove_file(dir.join(partial).join("layer-000/part-00001.kmers"));
+                }
+            };
+            obikmer_merge::merge(&comm, &progress, &options).map_err(|error| error.to_string())
+        })
+    };
+    assert!(merged(1, false).iter().all(Result::is_ok));
+    for result in merged(1, true) {
+        let error = result.expect_err("not on the disk");
+        assert!(error.contains("part-00001.kmers") && error.contains("to the disk"), "{error}");
+    }
+    assert_eq!(beside(dir), ["ix"]);
+    assert!(merged(0, true).iter().all(Result::is_ok), "of one node");
 }
