@@ -95,7 +95,8 @@ fn run(world: &World, cli: Cli) -> Result<(), Failure> {
             _ => Failure::Agreed(error),
         })?;
         if comm.rank() == 0 {
-            print(|out| writeln!(out, "{summary}").map_err(writing)).map_err(Failure::Ours)?;
+            let printed = print(|out| writeln!(out, "{summary}").map_err(writing));
+            printed.map_err(|error| Failure::Ours(unsaid(&options.out, error)))?;
         }
         return Ok(());
     };
@@ -162,6 +163,17 @@ fn options(merge: Merge, world: &World) -> Result<MergeOptions, Error> {
 
 fn writing(source: std::io::Error) -> Error {
     Error::Io { what: "cannot write to standard output".into(), source }
+}
+
+/// What was asked for is there, and only this is wrong.
+fn unsaid(index: &Path, error: Error) -> Error {
+    match error {
+        Error::Io { what, source } => {
+            let what = format!("the index {} is complete, but not its summary: {what}", index.display());
+            Error::Io { what, source }
+        }
+        error => error,
+    }
 }
 
 /// The summary of an index that is there, or what was asked for: who reads it may stop whenever he likes.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fields::shown;
 use crate::input::tally::Tallies;
 use crate::layer::format::{Kind, Wrote};
 use crate::layer::unitigs::Written;
@@ -159,7 +160,7 @@ impl fmt::Display for Summary {
         };
         line(f, "k", &self.k)?;
         for source in &self.sources {
-            line(f, &format!("kmers in {}", source.name), &source.kmers)?;
+            line(f, &format!("kmers in {}", shown(&source.name, None)), &source.kmers)?;
         }
         line(f, "distinct_kmers", &self.distinct_kmers)?;
         line(f, "unitigs", &self.unitigs)?;

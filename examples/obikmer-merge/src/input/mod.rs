@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
+use crate::fields::shown;
 use crate::index::Index;
 use crate::layer;
 use crate::sequence::kmer::Lengths;
@@ -350,11 +351,12 @@ impl Inputs {
 
     /// What a source is called in messages: by its file, and its record if that has named it.
     pub fn shown(&self, source: u32, file: &SequenceFile) -> String {
-        let (name, source) = (file.name.display(), &self.sources[source as usize]);
-        match source_name(&file.name) {
-            Ok(of_file) if of_file == *source => name.to_string(),
+        let (name, source) = (file.name.display().to_string(), &self.sources[source as usize]);
+        let name = match source_name(&file.name) {
+            Ok(of_file) if of_file == *source => name,
             _ => format!("{name}: {source}"),
-        }
+        };
+        shown(&name, None)
     }
 
     /// Bytes of a unit, for showing progress.

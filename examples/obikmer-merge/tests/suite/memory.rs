@@ -8,6 +8,8 @@ use crate::common::genomes::Random;
 use crate::common::{merge, options};
 use obikmer_merge::dump::graph::Graph;
 use obikmer_merge::input::records::headers;
+use obikmer_merge::query::Query;
+use obikmer_merge::query::answer::Form;
 
 /// Buffers of texts, and what a file needs that is opened.
 const BESIDES: usize = 300 << 10;
@@ -56,4 +58,19 @@ fn of_long_lines_only_names_are_held() {
     let file = File::open(&path).expect("opened");
     let error = headers(&path, file, &mut |_, _| Ok(())).expect_err("no name").to_string();
     assert!(error.contains("g.fa") && error.len() < 1000, "{}", error.len());
+}
+
+#[test]
+fn short_records_are_gathered_by_what_they_take() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let genome = Random(1 << 41).text(3000);
+    let (input, reads, index) = (dir.path().join("g.fa"), dir.path().join("r.fa"), dir.path().join("index"));
+    std::fs::write(&input, format!(">r\n{genome}\n")).expect("written");
+    merge(1, &options(21, 7, &index, &[input]));
+    let records: String = (0..100_000).map(|i| format!(">r{i}\n{}\n", &genome[i % 2900..][..30])).collect();
+    std::fs::write(&reads, records).expect("written");
+    let query = Query::open(&index).expect("opened");
+    let taken =
+        most(|| query.answer(std::slice::from_ref(&reads), Form::default(), &mut sink()).expect("answered"));
+    assert!(taken < 17 << 20, "{taken}");
 }
