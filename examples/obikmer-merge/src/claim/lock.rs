@@ -48,7 +48,8 @@ impl Lock {
                     continue;
                 }
                 return Err(Error::Usage(format!(
-                    "{}: another job is writing this index (it has locked {}): start this one again when that has ended",
+                    "{}: another job is writing this index (it has locked {}): start this one again when that \
+                     has ended",
                     out.display(),
                     path.display()
                 )));

@@ -6,8 +6,8 @@
 //! job left, and puts an old index back if the new one had not yet got its name. All of that is of one
 //! machine unless the file system passes locks on.
 //!
-//! Others know nothing of locks. So what lies under the name is looked at when the job begins ([`There`]), and
-//! again when it is replaced; only what was there then is, and only what is of an index is removed.
+//! Others know nothing of locks. So what lies under the name is looked at when the job begins ([`There`]),
+//! and again when it is replaced; only what was there then is, and only what is of an index is removed.
 
 mod lock;
 mod there;
@@ -333,7 +333,8 @@ fn changed(out: &Path, now: &There) -> Error {
     Error::Index { path: out.to_path_buf(), what }
 }
 
-/// Give what was there its name again, or, where something has taken that meanwhile, one under which it stays.
+/// Give what was there its name again, or, where something has taken that meanwhile, one under which it
+/// stays.
 fn put_back(old: &Path, out: &Path) -> Result<()> {
     let Err(error) = rename(old, out) else { return Ok(()) };
     let kept = beside(out, "kept");

@@ -112,8 +112,8 @@ impl Listed {
     }
 }
 
-/// Remove an index, or what became of one that is not complete: what is not of an index stays, and so does the
-/// directory then. It is an index no more from the first moment on.
+/// Remove an index, or what became of one that is not complete: what is not of an index stays, and so does
+/// the directory then. It is an index no more from the first moment on.
 pub fn remove(dir: &Path) -> Result<()> {
     let removing = || format!("cannot remove {}", dir.display());
     let mode = std::fs::symlink_metadata(dir).context(removing)?.permissions().mode();

@@ -86,7 +86,8 @@ fn is_cut_off(error: &(dyn std::error::Error + 'static)) -> bool {
         || inner.or(error.source()).is_some_and(is_cut_off)
 }
 
-/// The members of gzip, one after another. Behind the last there may be zeros, with which tapes are filled up.
+/// The members of gzip, one after another. Behind the last there may be zeros, with which tapes are filled
+/// up.
 struct Members<R> {
     decoder: GzDecoder<Source<R>>,
     /// Has the present one no data?
@@ -136,8 +137,8 @@ impl<R: BufRead> Members<R> {
         if self.is_empty || !extra.is_some_and(is_of_bgzip) {
             return Ok(());
         }
-        let what = "the empty block is missing with which bgzip ends a file: it is cut off (if it is known to be \
-                    whole: gzip -dc FILE | gzip > OTHER)";
+        let what = "the empty block is missing with which bgzip ends a file: it is cut off (one that is known \
+                    to be whole: gzip -dc FILE | gzip > OTHER)";
         Err(Error::new(ErrorKind::InvalidData, what))
     }
 }
