@@ -91,7 +91,7 @@ pub struct Merge {
     /// Length of the k-mers: odd, 3 to 63 [default: 31, or that of the indexes given]
     #[arg(short, value_name = "LENGTH")]
     pub k: Option<usize>,
-    /// Length of the minimizers: below k [default: 11]
+    /// Length of the minimizers: below k, up to 31 [default: 11]
     #[arg(short, value_name = "LENGTH")]
     pub m: Option<usize>,
     /// Directory of the index; written aside and renamed when complete

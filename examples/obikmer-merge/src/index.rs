@@ -15,6 +15,8 @@ use crate::sequence::word::Word;
 
 /// The file in an index directory.
 pub const FILE: &str = "index.json";
+/// The file of the identities of all others.
+pub const IDENTITIES: &str = "identities";
 const FORMAT: &str = "obikmer-index";
 const VERSION: u32 = 3;
 /// How often an index is opened anew that is replaced meanwhile.
@@ -122,6 +124,16 @@ impl Index {
     pub fn place(&self, partition: usize) -> Result<Place> {
         Ok(Place { lengths: self.meta.lengths()?, partition, partitions: self.meta.partitions })
     }
+}
+
+/// Does a directory say that it is an index, of whatever version?
+pub fn says_so(dir: &Path) -> bool {
+    #[derive(Deserialize)]
+    struct Format {
+        format: String,
+    }
+    let file = std::fs::File::open(dir.join(FILE)).map(std::io::BufReader::new);
+    file.is_ok_and(|file| serde_json::from_reader(file).is_ok_and(|Format { format }| format == FORMAT))
 }
 
 /// Another index got the name while this one was read.

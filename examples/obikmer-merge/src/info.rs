@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::error::{Context, Error, Result};
+use crate::fields::shown;
 use crate::index::{Index, replaced};
 use crate::layer::format::Kind;
 use crate::layer::{KINDS, path};
-use crate::summary::Summary;
+use crate::summary::{self, Summary};
 
 /// Bytes of the files of an index, by what they hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -76,7 +77,7 @@ impl Info {
                 }
             }
         }
-        let summary_path = dir.join("summary.json");
+        let summary_path = dir.join(summary::FILE);
         for file in [&path(dir, 0, 0, Kind::Identities), &dir.join(crate::index::FILE), &summary_path] {
             bytes.other += size(file)?;
         }
@@ -109,7 +110,7 @@ impl Info {
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { index, version, identity, m, layers, cyclic_unitigs, bytes, summary } = self;
-        writeln!(f, "{:<22}{}", "index", index.display())?;
+        writeln!(f, "{:<22}{}", "index", shown(&index.display().to_string(), None))?;
         writeln!(f, "{:<22}obikmer-index, version {version}", "format")?;
         writeln!(f, "{:<22}{identity}", "identity")?;
         let Bytes { kmers, sources, unitigs, other, total } = *bytes;

@@ -81,7 +81,7 @@ fn leave(world: &World, code: u8) -> ExitCode {
 fn run(world: &World, cli: Cli) -> Result<(), Failure> {
     let comm = world.communicator();
     let Some(command) = cli.command else {
-        let options = options(cli.merge, world.budget_bytes()).map_err(Failure::Everybodys)?;
+        let options = options(cli.merge, world).map_err(Failure::Everybodys)?;
         if comm.rank() == 0 && options.inputs.is_empty() && !options.add {
             let out = options.out.display();
             // What is merged is the index, whether or not this can be said.
@@ -95,7 +95,8 @@ fn run(world: &World, cli: Cli) -> Result<(), Failure> {
             _ => Failure::Agreed(error),
         })?;
         if comm.rank() == 0 {
-            print(|out| writeln!(out, "{summary}").map_err(writing)).map_err(Failure::Ours)?;
+            let printed = print(|out| writeln!(out, "{summary}").map_err(writing));
+            printed.map_err(|error| Failure::Ours(unsaid(&options.out, error)))?;
         }
         return Ok(());
     };
@@ -136,7 +137,7 @@ fn info(index: &Path, json: bool, out: &mut impl Write) -> Result<(), Error> {
     writeln!(out, "{info}").map_err(writing)
 }
 
-fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {
+fn options(merge: Merge, world: &World) -> Result<MergeOptions, Error> {
     let Merge { k, m, out, force, add, verbose, each_record, min_count, inputs } = merge;
     let out = match out {
         Some(out) => out,
@@ -150,7 +151,8 @@ fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {
         force,
         add,
         inputs,
-        budget,
+        budget: world.budget_bytes(),
+        node: world.node(),
         each_record,
         min_count,
         verbose,
@@ -161,6 +163,17 @@ fn options(merge: Merge, budget: Option<u64>) -> Result<MergeOptions, Error> {
 
 fn writing(source: std::io::Error) -> Error {
     Error::Io { what: "cannot write to standard output".into(), source }
+}
+
+/// What was asked for is there, and only this is wrong.
+fn unsaid(index: &Path, error: Error) -> Error {
+    match error {
+        Error::Io { what, source } => {
+            let what = format!("the index {} is complete, but not its summary: {what}", index.display());
+            Error::Io { what, source }
+        }
+        error => error,
+    }
 }
 
 /// The summary of an index that is there, or what was asked for: who reads it may stop whenever he likes.

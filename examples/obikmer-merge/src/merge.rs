@@ -15,8 +15,7 @@ use crate::input::tally::Tallies;
 use crate::input::{Inputs, read};
 use crate::join::{self, border};
 use crate::layer::format::{Kind, Place};
-use crate::layer::unitigs;
-use crate::layer::{Ids, Runs, path, write_kmers, write_sources};
+use crate::layer::{self, Ids, Runs, path, unitigs, write_kmers, write_sources};
 use crate::old::{self, Old};
 use crate::pieces::Pieces;
 use crate::plan::{Plan, plan, spool};
@@ -24,7 +23,7 @@ use crate::sequence::kmer::Lengths;
 use crate::sequence::minimizer::Partitions;
 use crate::sequence::packed;
 use crate::sets::Sets;
-use crate::summary::{Share, Summary};
+use crate::summary::{self, Share, Summary};
 use crate::superkmer::route::{Router, window};
 use crate::superkmer::store::Store;
 use crate::threads::Threads;
@@ -64,12 +63,15 @@ pub struct MergeOptions {
     pub window: Option<usize>,
     /// Tell on standard error how long the phases take.
     pub verbose: bool,
+    /// The node of this rank: of what ranks of another than rank 0's have written, only they themselves can
+    /// know that it is on the disk.
+    pub node: u32,
     /// Threads of each rank; by default as many as there are processors for it, if the budget has room.
     #[doc(hidden)]
     pub threads: Option<usize>,
 }
 
-/// Merge the inputs into an index. Every rank calls this with the same options and gets the same summary, or
+/// Merge the inputs into an index. Every rank calls this with the same options (but for its node) and gets the same summary, or
 /// an error: its own, or [`Error::Elsewhere`] where another rank has it. Nothing is left behind after an
 /// error.
 pub fn merge(comm: &Communicator, progress: &Progress<'_>, options: &MergeOptions) -> Result<Summary> {
@@ -167,6 +169,13 @@ fn finish_all(
     claim: &mut Option<Claim>,
     mine: Result<Share>,
 ) -> Result<Summary> {
+    let mine = mine.and_then(|share| {
+        if options.node != plan.node {
+            // Rank 0 syncs all of its own node at once, which costs less than one file after another.
+            layer::sync(&plan.partial, plan.layers(), comm.rank())?;
+        }
+        Ok(share)
+    });
     let sent: std::result::Result<&Share, String> = mine.as_ref().map_err(ToString::to_string);
     let shares = comm.gather_value(0, &sent.cloned())?;
     let mut own = None;
@@ -212,7 +221,7 @@ fn finish(plan: &Plan, claim: Option<Claim>, shares: &[Share], summary: &Summary
     let claim = claim.ok_or_else(|| Error::Internal("an index without a claim on it".into()))?;
     let ids: Vec<&[Ids]> = shares.iter().map(|share| &share.ids[..]).collect();
     index::write(&plan.partial, plan.lengths, plan.layers(), plan.sources(), &ids)?;
-    index::write_json(&plan.partial.join("summary.json"), summary)?;
+    index::write_json(&plan.partial.join(summary::FILE), summary)?;
     Spool::remove(&spool(&plan.partial))?;
     claim.publish()
 }
@@ -233,19 +242,23 @@ impl<W: Texts> Job<'_, W> {
         let report = |done, total| (self.progress)("read", done, total);
         let state = read::read(inputs, &units, lengths, partitions, &mut router, &report, &mut share.tallies);
         let (store, rounds) = router.finish(state)?;
-        clock.tick(|| format!("index phase, {rounds} exchanges, {} k-mers here", store.kmers()));
+        let kmers = store.as_ref().map_or(0, Store::kmers);
+        clock.tick(|| format!("index phase, {rounds} exchanges, {kmers} k-mers here"));
 
-        let (mut old, state) = match self.open_old(layer, last) {
-            Ok(old) => (old, Ok(())),
-            Err(error) => (None, Err(error)),
-        };
+        let filtered = last && layer > 0;
+        let opened = store.and_then(|store| {
+            let sources = inputs.sources.len();
+            let old = if filtered { Some(self.open_old(layer, sources)?) } else { None };
+            Ok((store, old))
+        });
         // From here to the files of k-mers and sources no rank waits for another: the join has many blocking
         // points, and at each a rank would carry what it keeps out of memory and in again.
-        let store = match (&mut old, state) {
-            (Some(old), _) => old.filter(comm, lengths, partitions, store)?,
+        let (store, old) = match opened {
+            Ok((store, Some(mut old))) => (old.filter(comm, lengths, partitions, store)?, Some(old)),
+            Ok((store, None)) => (Ok(store), None),
             // The others are in the exchange of the filter.
-            (None, Err(error)) => return Err(exchange::failed(comm, error)),
-            (None, Ok(())) => Ok(store),
+            Err(error) if filtered => return Err(exchange::failed(comm, error)),
+            Err(error) => (Err(error), None),
         };
         let mut sets = Sets::default();
         let mut threads = Threads::ONE;
@@ -283,16 +296,15 @@ impl<W: Texts> Job<'_, W> {
         }))
     }
 
-    /// The layers before this one, if their k-mers are not to be in it.
-    fn open_old(&self, layer: usize, last: bool) -> Result<Option<Old<W>>> {
-        if !last || layer == 0 {
-            return Ok(None);
-        }
-        let dir = &self.plan.partial;
-        if let Some(index) = &self.plan.keep {
+    /// The layers before this one, whose k-mers are not to be in it; those written by this job may have any
+    /// of all `sources`.
+    fn open_old(&self, layer: usize, sources: usize) -> Result<Old<W>> {
+        let (dir, keep) = (&self.plan.partial, self.plan.keep.as_ref());
+        if let Some(index) = keep {
             old::link(&index.dir, dir, layer, self.place.partition)?;
         }
-        Old::open(dir, layer, self.place, self.plan.keep.as_ref()).map(Some)
+        let sources = keep.map_or(sources, |index| index.meta.sources.len());
+        Old::open(dir, layer, self.place, sources, keep)
     }
 
     /// How many threads for so many k-mers, repeats included.

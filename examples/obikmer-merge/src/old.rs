@@ -34,15 +34,22 @@ pub struct Old<W> {
 }
 
 impl<W: Word> Old<W> {
-    /// Open the first `count` layers; if they are those of an index, as it knows them.
-    pub fn open(dir: &Path, count: usize, place: Place, index: Option<&Index>) -> Result<Self> {
+    /// Open the first `count` layers, which know so many sources; if they are those of an index, as it knows
+    /// them.
+    pub fn open(
+        dir: &Path,
+        count: usize,
+        place: Place,
+        sources: usize,
+        index: Option<&Index>,
+    ) -> Result<Self> {
         let mut sets = Sets::default();
         let (mut layers, mut known) = (Vec::new(), Vec::new());
         for layer in 0..count {
             let ids = index.map(|index| index.ids(layer, place.partition));
             known.extend(ids);
             let layer = Layer::open(dir, layer, place, ids)?;
-            let by_position = layer.expand(&mut sets)?;
+            let by_position = layer.expand(&mut sets, sources)?;
             layers.push((layer, by_position));
         }
         Ok(Self { layers, sets, place, ids: known })
@@ -187,9 +194,15 @@ impl<W: Word> Old<W> {
     }
 }
 
-/// Sections of one virtual partition, as they would come in a message.
+/// Bytes of sections that are given to the store together: how many a section has is counted in 32 bits.
+const TOGETHER: usize = 64 << 20;
+
+/// Sections of one virtual partition, as they would come in messages.
 struct Sections {
     sub: u16,
+    most: usize,
+    /// Messages that are as long as they become.
+    full: Vec<Vec<u8>>,
     bytes: Vec<u8>,
     /// The open one: its source, and where it begins.
     open: Option<(u32, usize)>,
@@ -197,7 +210,7 @@ struct Sections {
 
 impl Sections {
     fn new(sub: usize) -> Self {
-        Self { sub: sub as u16, bytes: Vec::new(), open: None }
+        Self { sub: sub as u16, most: TOGETHER, full: Vec::new(), bytes: Vec::new(), open: None }
     }
 
     /// Where the next super-k-mer of a source goes.
@@ -223,13 +236,20 @@ impl Sections {
             let bytes = self.of(source);
             bytes.extend((kmers.len() as u16 | flags).to_le_bytes());
             packed::copy(record.bases, kmers.start, kmers.len() + k - 1, bytes);
+            if bytes.len() >= self.most {
+                self.close();
+                self.full.push(std::mem::take(&mut self.bytes));
+            }
         }
     }
 
     fn give(mut self, store: &mut Store) -> Result<()> {
         self.close();
-        let len = self.bytes.len();
-        store.add(self.bytes, &[len], 0)
+        self.full.push(self.bytes);
+        self.full.into_iter().try_for_each(|bytes| {
+            let len = bytes.len();
+            store.add(bytes, &[len], 0)
+        })
     }
 }
 
@@ -245,4 +265,39 @@ pub fn link(from: &Path, to: &Path, layers: usize, partition: usize) -> Result<(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However little is given together, the store has the same in the same order.
+    #[test]
+    fn sections_are_cut_where_they_become_long() {
+        let k = 5;
+        let kept = |most| {
+            let (mut sections, mut stretches) = (Sections { most, ..Sections::new(0) }, Stretches::default());
+            for number in 0..40u32 {
+                let kmers = 1 + number as usize % 9;
+                stretches.clear();
+                (0..kmers).for_each(|at| stretches.next(number % 4 > 0 || at != 2));
+                let bases = vec![number as u8; packed::bytes_for(kmers + k - 1)];
+                let record = Record { flags: 0, kmers, bases: &bases };
+                sections.write(number / 15, record, k, &stretches);
+            }
+            let (messages, mut store) = (sections.full.len() + 1, Store::new(k, 3, 1));
+            sections.give(&mut store).expect("kept");
+            let mut all = Vec::new();
+            store.sorted().drain(0, &mut Frequent::<u64>::default(), |source, record| {
+                all.push((source, record.kmers, record.bases.to_vec()));
+            });
+            (all, messages)
+        };
+        let (whole, one) = kept(TOGETHER);
+        assert_eq!(one, 1);
+        for most in [1, 20, 100] {
+            let (parts, messages) = kept(most);
+            assert!(parts == whole && messages > 2, "{most}: {messages}");
+        }
+    }
 }

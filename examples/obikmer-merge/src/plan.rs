@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::Claim;
+use crate::claim::{Claim, There};
 use crate::error::{Context, Error, Result};
 use crate::index::Index;
 use crate::input::Inputs;
@@ -23,6 +23,8 @@ pub struct Plan {
     pub lengths: Lengths,
     /// The directory that becomes the index.
     pub partial: PathBuf,
+    /// The node of rank 0.
+    pub node: u32,
     /// An index with as many partitions as there are ranks, whose layers are kept.
     pub keep: Option<Index>,
     /// Inputs of each layer that is written. The last one is new; others are old ones, routed anew.
@@ -48,9 +50,12 @@ impl Plan {
     }
 }
 
+/// The directory in it in which copies of pipes are.
+pub const SPOOL: &str = "spool";
+
 /// Where copies of pipes are while the index is made.
 pub fn spool(partial: &Path) -> PathBuf {
-    partial.join("spool")
+    partial.join(SPOOL)
 }
 
 type Stages = (Lengths, Option<Index>, Vec<Inputs>);
@@ -64,25 +69,35 @@ pub fn plan(ranks: usize, options: &MergeOptions) -> Result<(Plan, Claim)> {
     }
     // Before the index is looked at: what another job is about to change may be different in a moment.
     let claim = Claim::new(out)?;
-    if options.add && !Index::is_there(out) {
-        return Err(Error::Usage(format!("--add: {} is not an index", out.display())));
-    }
-    if out.exists() && !options.add {
-        if !options.force {
+    let option = if options.add { "--add" } else { "--force" };
+    match claim.there() {
+        There::Nothing if options.add => {
+            return Err(Error::Usage(format!("--add: {} is not an index", out.display())));
+        }
+        There::Nothing => {}
+        _ if !options.add && !options.force => {
             let what = format!("{} exists: --force replaces it, --add adds to it", out.display());
             return Err(Error::Usage(what));
         }
-        let empty = || std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
-        if !Index::is_there(out) && !empty() {
-            let what = format!("{} is not an index: --force does not replace it", out.display());
-            return Err(Error::Usage(what));
+        There::Index(..) => {}
+        There::Empty(_) if options.force => {}
+        There::Mixed(other) => {
+            let what = format!(
+                "{option}: {} is not of this index, and would be lost: move it elsewhere",
+                other.display()
+            );
+            return Err(Error::Index { path: out.clone(), what });
+        }
+        There::Empty(_) | There::Other => {
+            let what = if options.add { "adds nothing to it" } else { "does not replace it" };
+            return Err(Error::Usage(format!("{} is not an index: {option} {what}", out.display())));
         }
     }
     let mut spool = Spool::new(spool(claim.partial()));
     let (lengths, keep, stages) =
         if options.add { plan_addition(ranks, options, &mut spool)? } else { plan_new(options, &mut spool)? };
-    let plan =
-        Plan { lengths, partial: claim.partial().to_path_buf(), keep, stages, few: linked(options.budget) };
+    let (partial, few) = (claim.partial().to_path_buf(), linked(options.budget));
+    let plan = Plan { lengths, partial, node: options.node, keep, stages, few };
     for layer in 0..plan.layers() {
         if let Some(dir) = path(&plan.partial, layer, 0, Kind::Kmers).parent() {
             std::fs::create_dir(dir).context(|| format!("cannot create {}", dir.display()))?;
@@ -100,7 +115,8 @@ fn plan_new(options: &MergeOptions, spool: &mut Spool) -> Result<Stages> {
         }
     }
     let k = k.unwrap_or(DEFAULT.k);
-    let lengths = Lengths::new(k, options.m.unwrap_or(DEFAULT.m.min(k - 1)))?;
+    // Of a k that is none that is told.
+    let lengths = Lengths::new(k, options.m.unwrap_or(DEFAULT.m.min(k.saturating_sub(1))))?;
     Ok((lengths, None, vec![new_inputs(options, &inputs, lengths, &[], spool)?]))
 }
 

@@ -4,11 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fields::shown;
 use crate::input::tally::Tallies;
 use crate::layer::format::{Kind, Wrote};
 use crate::layer::unitigs::Written;
 use crate::layer::{Ids, KINDS, Runs};
 use crate::sets::Sets;
+
+/// The file in an index directory.
+pub const FILE: &str = "summary.json";
 
 /// A source and how many distinct k-mers it has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,7 +160,7 @@ impl fmt::Display for Summary {
         };
         line(f, "k", &self.k)?;
         for source in &self.sources {
-            line(f, &format!("kmers in {}", source.name), &source.kmers)?;
+            line(f, &format!("kmers in {}", shown(&source.name, None)), &source.kmers)?;
         }
         line(f, "distinct_kmers", &self.distinct_kmers)?;
         line(f, "unitigs", &self.unitigs)?;

@@ -14,7 +14,7 @@ use crate::sequence::minimizer::order;
 use crate::sequence::packed::Text;
 use crate::sequence::word::Word;
 
-/// Most links that a unitig has: four bases at each end. Bytes of each, twice that while they are sorted.
+/// Bytes of the most links that a unitig has: four bases at each end.
 const BYTES_OF_LINKS: usize = 8 * size_of::<Link>();
 
 /// An end: twice the number of its unitig, plus one if it is the right one.
@@ -45,9 +45,10 @@ pub struct Links {
 impl Ends {
     /// Of so many unitigs, in about so many bytes of memory.
     pub fn new(k: usize, unitigs: u64, memory: usize) -> Self {
-        let all = 2 * unitigs as usize * size_of::<Junction>();
-        let buckets = all.div_ceil((memory / 2).max(1)).max(1);
-        Self { k, memory, unitigs, junctions: Spill::new(buckets, memory / 2) }
+        // While links are found there are at once: junctions of all buckets, those of one, and links.
+        let (all, third) = (2 * unitigs as usize * size_of::<Junction>(), memory / 3);
+        let buckets = all.div_ceil(third.max(1)).max(1);
+        Self { k, memory, unitigs, junctions: Spill::new(buckets, third) }
     }
 
     /// Both ends of a unitig.
@@ -75,9 +76,10 @@ impl Ends {
     /// # Errors
     /// A temporary file cannot be written or read.
     pub fn links(mut self) -> Result<Links> {
+        // Of links that are taken there are those of two buckets, while one goes and the next comes.
         let unitigs = ((self.memory / 4 / BYTES_OF_LINKS).max(1) as u64).min(self.unitigs.max(1));
         let buckets = self.unitigs.div_ceil(unitigs) as usize;
-        let mut spill = Spill::new(buckets, self.memory / 2);
+        let mut spill = Spill::new(buckets, self.memory / 3);
         for bucket in 0..self.junctions.len() {
             let mut junctions = self.junctions.take(bucket)?;
             junctions.sort_unstable();

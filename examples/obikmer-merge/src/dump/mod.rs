@@ -96,10 +96,7 @@ fn rows_of<W: Word>(index: &Index, ending: &Ending<'_>, out: &mut impl Write) ->
             layer.for_each_stretch(|codes, set| {
                 if before != Some(set) {
                     before = Some(set);
-                    let members = view.members(set)?;
-                    if let Some(&beyond) = members.iter().find(|&&source| source as usize >= sources) {
-                        return Err(view.no_source(beyond));
-                    }
+                    let members = view.members_of(set, sources)?;
                     end.clear();
                     ending(members, &mut end);
                     end.push(b'\n');

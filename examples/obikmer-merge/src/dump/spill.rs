@@ -61,7 +61,12 @@ impl<T: bytemuck::Pod> Spill<T> {
             self.at += bytes.len() as u64;
             bucket.held.clear();
         }
-        bucket.held.push(record);
+        let held = &mut bucket.held;
+        if held.len() == held.capacity() {
+            // Never more than what is held at most, as a vector that grows by itself would have.
+            held.reserve_exact(held.len().max(LEAST).min(self.most - held.len()));
+        }
+        held.push(record);
         Ok(())
     }
 

@@ -2,9 +2,9 @@
 //! streams or frames one after another all are read. The decoders are Rust, so what they hold lies in this
 //! program's heap, and counts, as everything else does.
 
-use std::io::{BufReader, Cursor, Error, ErrorKind, Read, Result};
+use std::io::{BufRead, BufReader, Cursor, Error, ErrorKind, Read, Result};
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use lzma_rust2::XzReader;
 use ruzstd::decoding::errors::FrameDecoderError;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
@@ -55,7 +55,7 @@ impl Format {
     pub fn decoder<'a>(self, reader: impl Read + Send + 'a) -> Box<dyn Read + Send + 'a> {
         let reader = BufReader::with_capacity(1 << 16, reader);
         match self {
-            Self::Gzip => Box::new(Named(self, MultiGzDecoder::new(reader))),
+            Self::Gzip => Box::new(Named(self, Members::new(reader))),
             Self::Xz => Box::new(Named(self, XzReader::new(reader, true))),
             Self::Zstd => {
                 Box::new(Named(self, Frames { reader, decoder: FrameDecoder::new(), inside: false }))
@@ -84,6 +84,106 @@ fn is_cut_off(error: &(dyn std::error::Error + 'static)) -> bool {
     let inner = here.and_then(Error::get_ref).map(|inner| inner as &(dyn std::error::Error + 'static));
     here.is_some_and(|error| error.kind() == ErrorKind::UnexpectedEof)
         || inner.or(error.source()).is_some_and(is_cut_off)
+}
+
+/// The members of gzip, one after another. Behind the last there may be zeros, with which tapes are filled
+/// up.
+struct Members<R> {
+    decoder: GzDecoder<Source<R>>,
+    /// Has the present one no data?
+    is_empty: bool,
+    /// Zeros have come, and nothing else may.
+    zeros: bool,
+    over: bool,
+}
+
+/// What members are read from: it goes on from one to the next.
+struct Source<R>(Option<R>);
+
+impl<R: BufRead> Members<R> {
+    fn new(reader: R) -> Self {
+        let decoder = GzDecoder::new(Source(Some(reader)));
+        Self { decoder, is_empty: true, zeros: false, over: false }
+    }
+
+    /// Go on behind a member.
+    fn begin(&mut self) -> Result<()> {
+        let source = self.decoder.get_mut();
+        loop {
+            let bytes = source.fill_buf()?;
+            let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
+            if bytes.is_empty() {
+                self.over = true;
+                return self.is_whole();
+            }
+            if zeros == 0 {
+                break;
+            }
+            self.zeros = true;
+            source.consume(zeros);
+        }
+        if self.zeros {
+            return Err(Error::new(ErrorKind::InvalidData, "something else behind zeros at the end"));
+        }
+        let source = Source(source.0.take());
+        self.decoder.reset(source);
+        self.is_empty = true;
+        Ok(())
+    }
+
+    /// bgzip cuts what it writes into members, and ends it with an empty one: so they may not end anywhere.
+    fn is_whole(&self) -> Result<()> {
+        let extra = self.decoder.header().and_then(|header| header.extra());
+        if self.is_empty || !extra.is_some_and(is_of_bgzip) {
+            return Ok(());
+        }
+        let what = "the empty block is missing with which bgzip ends a file: it is cut off (one that is known \
+                    to be whole: gzip -dc FILE | gzip > OTHER)";
+        Err(Error::new(ErrorKind::InvalidData, what))
+    }
+}
+
+/// Is there bgzip's field, BC, among a member's extra ones?
+fn is_of_bgzip(mut extra: &[u8]) -> bool {
+    while let [a, b, low, high, rest @ ..] = extra {
+        if [*a, *b] == *b"BC" {
+            return true;
+        }
+        extra = rest.get(usize::from(u16::from_le_bytes([*low, *high]))..).unwrap_or_default();
+    }
+    false
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, out: &mut [u8]) -> Result<usize> {
+        while !out.is_empty() && !self.over {
+            let read = self.decoder.read(out)?;
+            if read > 0 {
+                self.is_empty = false;
+                return Ok(read);
+            }
+            self.begin()?;
+        }
+        Ok(0)
+    }
+}
+
+impl<R: Read> Read for Source<R> {
+    fn read(&mut self, out: &mut [u8]) -> Result<usize> {
+        self.0.as_mut().map_or(Ok(0), |reader| reader.read(out))
+    }
+}
+
+impl<R: BufRead> BufRead for Source<R> {
+    fn fill_buf(&mut self) -> Result<&[u8]> {
+        self.0.as_mut().map_or(Ok(&[]), R::fill_buf)
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        if let Some(reader) = &mut self.0 {
+            reader.consume(bytes);
+        }
+    }
 }
 
 /// The frames of zstd, one after another.

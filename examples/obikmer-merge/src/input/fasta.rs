@@ -19,6 +19,9 @@ const LOOK: usize = 4096;
 /// Stands between records, and at the end: a letter that breaks every k-mer.
 pub const SEPARATOR: u8 = b'-';
 
+/// What is wrong with a file whose last record is a header.
+pub const NO_SEQUENCE: &str = "the file ends within a header, or behind one without a sequence";
+
 /// Receives letters. A sequence goes on with the next call.
 pub type Each<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
@@ -42,8 +45,8 @@ struct Fasta<'a> {
 struct Scan<'a> {
     fasta: &'a Fasta<'a>,
     line: Line,
-    /// The last byte was that of a header's end.
-    behind_header: bool,
+    /// Has no letter come since the last header? Not known while nothing but ends of lines has come.
+    behind_header: Option<bool>,
     /// A place in the present record, and where the header that is being read begins.
     record: u64,
     header: u64,
@@ -65,12 +68,8 @@ pub fn read_range(
     done: &mut dyn FnMut(u64),
 ) -> Result<u64> {
     let path = &from.name;
-    let file = File::open(&from.path).context(|| format!("cannot open {}", path.display()))?;
-    let size = file.metadata().context(|| format!("cannot read {}", path.display()))?.len();
-    let fasta = Fasta { path, file, size };
-    if end > size {
-        return Err(fasta.malformed(size, "the file shrank while it was read"));
-    }
+    let fasta = Fasta { path, file: from.open()?, size: from.bytes() };
+    let size = fasta.size;
     if begin >= end {
         return Ok(0);
     }
@@ -86,14 +85,18 @@ pub fn read_range(
         at += bytes.len() as u64;
         done(bytes.len() as u64);
     }
-    if end == size && (scan.line.header || scan.behind_header) {
-        return Err(fasta.malformed(scan.record, "the file ends within or directly behind a header"));
+    if end == size {
+        let known = if scan.line.header { Some(true) } else { scan.behind_header };
+        if known.map_or_else(|| fasta.is_behind_header(begin), Ok)? {
+            return Err(fasta.malformed(scan.record, NO_SEQUENCE));
+        }
     }
     if !scan.line.header {
         fasta.extend(end, scan.line.begins, k - 1, &mut scan.letters)?;
     }
     scan.letters.push(SEPARATOR);
     each(&scan.letters)?;
+    from.check(&fasta.file)?;
     Ok(scan.separators + 1)
 }
 
@@ -115,7 +118,7 @@ impl<'a> Scan<'a> {
         Ok(Self {
             fasta,
             line,
-            behind_header: false,
+            behind_header: None,
             record: begin,
             header: begin,
             letters: Vec::new(),
@@ -144,11 +147,16 @@ impl<'a> Scan<'a> {
             }
             let newline = memchr::memchr(b'\n', rest);
             let text = newline.unwrap_or(rest.len());
-            self.behind_header = self.line.header && newline.is_some();
-            if !self.line.header {
+            if self.line.header {
+                self.behind_header = Some(true);
+                if newline.is_some() {
+                    self.record = self.header;
+                }
+            } else {
+                if self.behind_header != Some(false) && rest[..text].iter().any(|&b| b != b'\r') {
+                    self.behind_header = Some(false);
+                }
                 self.letters.extend_from_slice(&rest[..text]);
-            } else if newline.is_some() {
-                self.record = self.header;
             }
             self.line = match newline {
                 Some(_) => Line { begins: true, header: false },
@@ -225,6 +233,20 @@ impl Fasta<'_> {
         Ok(Line { begins: start == at, header })
     }
 
+    /// Is there nothing but ends of lines between a header and `at`?
+    fn is_behind_header(&self, at: u64) -> Result<bool> {
+        let mut end = at;
+        while end > 0 {
+            let begin = end.saturating_sub(LOOK as u64);
+            let bytes = self.read_at(begin, (end - begin) as usize)?;
+            if let Some(last) = bytes.iter().rposition(|b| !matches!(b, b'\n' | b'\r')) {
+                return Ok(self.line_at(begin + last as u64)?.header);
+            }
+            end = begin;
+        }
+        Ok(false)
+    }
+
     /// The name of the record that holds the byte at `at`, for errors.
     fn record_at(&self, mut at: u64) -> String {
         while let Ok(start) = self.line_start(at) {
@@ -252,7 +274,8 @@ mod tests {
     use super::*;
 
     fn given(path: &Path) -> SequenceFile {
-        SequenceFile { name: path.to_path_buf(), path: path.to_path_buf() }
+        let meta = std::fs::metadata(path).expect("there");
+        SequenceFile::new(path.to_path_buf(), path.to_path_buf(), &meta)
     }
 
     /// All windows of a range, as texts.
@@ -293,6 +316,27 @@ mod tests {
                         assert_eq!(parts, whole, "file {i} cut at {a} and {b}, k = {k}");
                     }
                 }
+            }
+        }
+    }
+
+    /// However a file that ends with a header is cut, one part says so.
+    #[test]
+    fn a_header_at_the_end_is_told_wherever_the_file_is_cut() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("x.fa");
+        for text in [">a\nACGTACG\n>b", ">a\nACGTACG\n>b c\n", ">a\r\nACG\r\n>b\r\n\r\n\r\n", ">b\n\n\n\n"] {
+            std::fs::write(&path, text).expect("written");
+            let size = text.len() as u64;
+            for cut in 0..=size {
+                let read = |from, to| read_range(&given(&path), from, to, 3, &mut |_| Ok(()), &mut |_| {});
+                let errors: Vec<String> = [read(0, cut), read(cut, size)]
+                    .into_iter()
+                    .filter_map(Result::err)
+                    .map(|e| e.to_string())
+                    .collect();
+                assert!(!errors.is_empty(), "{text:?} cut at {cut}");
+                assert!(errors.iter().all(|error| error.contains("header")), "{errors:?}");
             }
         }
     }

@@ -9,12 +9,14 @@ pub mod spool;
 pub mod tally;
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result};
+use crate::fields::shown;
 use crate::index::Index;
 use crate::layer;
 use crate::sequence::kmer::Lengths;
@@ -76,6 +78,58 @@ pub struct SequenceFile {
     pub name: PathBuf,
     /// Where it is read: there, or a copy of it.
     pub path: PathBuf,
+    /// How it was when the work was shared out.
+    seen: Seen,
+}
+
+/// By which a file is seen to have changed. Not its number: that may be another on each node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Seen {
+    bytes: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+}
+
+impl SequenceFile {
+    /// Of a file with this name, read at this path, as it is now.
+    pub fn new(name: PathBuf, path: PathBuf, now: &Metadata) -> Self {
+        Self { name, path, seen: Seen::of(now) }
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> u64 {
+        self.seen.bytes
+    }
+
+    /// Open it as it was.
+    ///
+    /// # Errors
+    /// It cannot be opened, or has changed.
+    pub fn open(&self) -> Result<File> {
+        let file = File::open(&self.path).context(|| format!("cannot open {}", self.name.display()))?;
+        self.check(&file)?;
+        Ok(file)
+    }
+
+    /// Is it still as it was?
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check(&self, file: &File) -> Result<()> {
+        let now = file.metadata().context(|| format!("cannot read {}", self.name.display()))?;
+        if Seen::of(&now) == self.seen {
+            return Ok(());
+        }
+        let what =
+            "the file was changed since the job began: start it again when nobody writes there any more";
+        Err(Error::Usage(format!("{}: {what}", self.name.display())))
+    }
+}
+
+impl Seen {
+    fn of(meta: &Metadata) -> Self {
+        Self { bytes: meta.len(), modified: (meta.mtime(), meta.mtime_nsec()) }
+    }
 }
 
 /// All inputs of a job.
@@ -168,10 +222,11 @@ impl Inputs {
         let path = spool.file(path)?;
         let mut opened = File::open(&path).context(|| format!("cannot open {}", path.display()))?;
         let reading = || format!("cannot read {}", path.display());
-        let bytes = opened.metadata().context(reading)?.len();
+        let seen = opened.metadata().context(reading)?;
+        let bytes = seen.len();
         let kind = begin::kind(&mut opened).context(reading)?;
         let file = self.files.len();
-        self.files.push(SequenceFile { name: name.clone(), path: path.clone() });
+        self.files.push(SequenceFile::new(name.clone(), path.clone(), &seen));
         let (unit, weight) = match (kind, source) {
             (Kind::Empty, _) => {
                 return Err(Error::Sequence {
@@ -296,11 +351,12 @@ impl Inputs {
 
     /// What a source is called in messages: by its file, and its record if that has named it.
     pub fn shown(&self, source: u32, file: &SequenceFile) -> String {
-        let (name, source) = (file.name.display(), &self.sources[source as usize]);
-        match source_name(&file.name) {
-            Ok(of_file) if of_file == *source => name.to_string(),
+        let (name, source) = (file.name.display().to_string(), &self.sources[source as usize]);
+        let name = match source_name(&file.name) {
+            Ok(of_file) if of_file == *source => name,
             _ => format!("{name}: {source}"),
-        }
+        };
+        shown(&name, None)
     }
 
     /// Bytes of a unit, for showing progress.
@@ -308,7 +364,7 @@ impl Inputs {
         match unit {
             Unit::Fasta { begin, end, .. } => end - begin,
             Unit::Bundled { which } => BUNDLED[*which].1.len() as u64,
-            Unit::Whole { file, .. } => std::fs::metadata(&self.files[*file].path).map_or(0, |m| m.len()),
+            Unit::Whole { file, .. } => self.files[*file].bytes(),
             Unit::Layer { index, layer, partition } => {
                 let path = layer::path(
                     &self.indexes[*index].0.dir,

@@ -8,7 +8,7 @@ use needletail::parser::FastxReader;
 
 use crate::error::{Context, Error, Result};
 use crate::input::tally::{Tallies, Tally};
-use crate::input::{BUNDLED, Inputs, SequenceFile, Unit, begin, fasta};
+use crate::input::{BUNDLED, Inputs, Unit, begin, fasta};
 use crate::sequence::kmer::Lengths;
 use crate::sequence::minimizer::Partitions;
 use crate::superkmer::cut::Cutter;
@@ -55,13 +55,15 @@ pub fn read(
             }
             Unit::Whole { file, source } => {
                 router.set_source(source);
-                let SequenceFile { name, path } = &inputs.files[file];
+                let from = &inputs.files[file];
+                let opened = from.open()?;
                 let mut letters = 0;
-                records(name, open_records(name, path)?, &mut |record| {
+                records(&from.name, records_of(&from.name, &opened)?, &mut |record| {
                     letters += record.len() as u64;
                     cutter.letters(record, router)?;
                     cutter.end(router)
                 })?;
+                from.check(&opened)?;
                 tallies.add(source, true, Tally::new(letters, cutter.take_cut(), lengths.k), lengths.k);
             }
             Unit::Bundled { which } => {
@@ -75,9 +77,9 @@ pub fn read(
             }
             Unit::Layer { index, layer, partition } => {
                 let (index, first) = &inputs.indexes[index];
-                let layer = index.layer::<u64>(layer, partition)?;
+                let (layer, sources) = (index.layer::<u64>(layer, partition)?, index.meta.sources.len());
                 layer.for_each_stretch(|codes, set| {
-                    for source in layer.members(set)? {
+                    for source in layer.members_of(set, sources)? {
                         router.set_source(first + source);
                         cutter.codes(codes, router)?;
                         cutter.end(router)?;
@@ -118,6 +120,8 @@ pub type EachRecord<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 pub fn for_each_record(path: &Path, reader: &mut dyn FastxReader, each: &mut EachRecord<'_>) -> Result<()> {
     let mut before = None;
     let mut count = 0u64;
+    // FASTQ has a line of its sequence, empty or not.
+    let mut without_sequence = false;
     while let Some(record) = reader.next() {
         count += 1;
         let record = record.map_err(|e| {
@@ -131,10 +135,16 @@ pub fn for_each_record(path: &Path, reader: &mut dyn FastxReader, each: &mut Eac
             record: name.clone(),
             what,
         })?;
+        without_sequence = letters.is_empty() && record.qual().is_none();
         each(record.id(), &letters)?;
         before = Some(name);
     }
-    Ok(())
+    match before {
+        Some(record) if without_sequence => {
+            Err(Error::Sequence { file: path.to_path_buf(), record, what: fasta::NO_SEQUENCE.into() })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// needletail's error, with its file and record.

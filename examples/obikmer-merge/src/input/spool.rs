@@ -12,6 +12,9 @@ use crate::input::compressed::{Format, LOOK};
 /// Most links from one name to another that are followed.
 const LINKS: usize = 40;
 
+/// Most bytes of white space before anything else.
+const BLANK: usize = 16 << 20;
+
 /// Copies of pipes.
 pub struct Spool {
     dir: PathBuf,
@@ -55,7 +58,7 @@ impl Spool {
         let mut to = File::create_new(&copy).context(|| format!("cannot create {}", copy.display()))?;
         let mut bytes = vec![0; 1 << 20];
         // Its first bytes behind white space, until they have been looked at.
-        let mut first = Some(Vec::new());
+        let (mut first, mut blank) = (Some(Vec::new()), 0);
         let mut look = |read: &[u8]| {
             let Some(begun) = &mut first else { return Ok(()) };
             let space = if begun.is_empty() {
@@ -63,6 +66,11 @@ impl Spool {
             } else {
                 0
             };
+            blank += space;
+            if blank > BLANK {
+                let what = format!("more than {} MiB of white space before anything else", BLANK >> 20);
+                return Err(Error::Sequence { file: path.to_path_buf(), record: "1".into(), what });
+            }
             begun.extend(read[space..].iter().take(LOOK - begun.len()));
             if begun.len() < LOOK && !read.is_empty() {
                 return Ok(());

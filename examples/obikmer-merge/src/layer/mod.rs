@@ -8,11 +8,13 @@ pub mod identity;
 pub mod runs;
 pub mod unitigs;
 
+use std::fs::File;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
+use crate::index;
 use crate::layer::format::{Kind, Mapped, Place, Writer, Wrote};
 use crate::layer::identity::Id;
 use crate::lookup::anchor;
@@ -38,9 +40,35 @@ pub fn path(dir: &Path, layer: usize, partition: usize, kind: Kind) -> PathBuf {
         Kind::Kmers => "kmers",
         Kind::Sources => "sources",
         Kind::Unitigs => "unitigs",
-        Kind::Identities => return dir.join("identities"),
+        Kind::Identities => return dir.join(index::IDENTITIES),
     };
     dir.join(format!("layer-{layer:03}")).join(format!("part-{partition:05}.{name}"))
+}
+
+/// Is it the name of a layer's directory?
+pub fn is_directory(name: &str) -> bool {
+    name.strip_prefix("layer-").is_some_and(|number| is_number(number, 3))
+}
+
+/// Is it the name of a file in one?
+pub fn is_file(name: &str) -> bool {
+    let rest = name.strip_prefix("part-").and_then(|rest| rest.split_once('.'));
+    rest.is_some_and(|(number, kind)| is_number(number, 5) && ["kmers", "sources", "unitigs"].contains(&kind))
+}
+
+/// Digits, so many at least.
+fn is_number(text: &str, digits: usize) -> bool {
+    text.len() >= digits && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Bring the files of a partition to the disk, those of so many layers.
+pub fn sync(dir: &Path, layers: usize, partition: usize) -> Result<()> {
+    for (layer, kind) in (0..layers).flat_map(|layer| KINDS.map(|kind| (layer, kind))) {
+        let path = path(dir, layer, partition, kind);
+        let synced = File::open(&path).and_then(|file| file.sync_all());
+        synced.context(|| format!("cannot bring {} to the disk", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Positions at which the set of sources changes, and the set from there on.
@@ -117,7 +145,7 @@ pub fn write_sources(path: &Path, place: Place, runs: &Runs, sets: &Sets) -> Res
         if *slot == u32::MAX {
             *slot = offsets.len() as u32 - 1;
             members.extend(sets.members(set));
-            offsets.push(members.len() as u32);
+            offsets.push(end_of_set(members.len(), path)?);
         }
         numbered.push(*slot);
     }
@@ -126,6 +154,14 @@ pub fn write_sources(path: &Path, place: Place, runs: &Runs, sets: &Sets) -> Res
     writer.section(bytemuck::cast_slice(&members))?;
     runs::write(&mut writer, &runs.starts, &numbered, offsets.len() - 1)?;
     writer.finish()
+}
+
+/// Where the members of a set end, as it is stored.
+fn end_of_set(members: usize, path: &Path) -> Result<u32> {
+    u32::try_from(members).map_err(|_| {
+        let what = "the sets of sources of one partition have 2^32 members or more: run with more ranks";
+        Error::Limit(format!("{}: {what}", path.display()))
+    })
 }
 
 /// Write the k-mers of a layer: the texts of its pieces, where they begin, and where each k-mer is.
@@ -192,6 +228,18 @@ impl<'a> View<'a> {
         let bounds = self.offsets.get(set as usize..set as usize + 2);
         let members = bounds.and_then(|b| self.members.get(b[0] as usize..b[1] as usize));
         members.ok_or_else(|| self.sources.bad("a set that does not exist"))
+    }
+
+    /// The members of a set, which are some of so many sources, in ascending order; or else an error.
+    pub fn members_of(&self, set: u32, sources: usize) -> Result<&'a [u32]> {
+        let members = self.members(set)?;
+        if let Some(&beyond) = members.iter().find(|&&source| source as usize >= sources) {
+            return Err(self.no_source(beyond));
+        }
+        if !members.is_sorted_by(|a, b| a < b) {
+            return Err(self.sources.bad("the sources of a k-mer are not in order"));
+        }
+        if members.is_empty() { Err(self.no_sources()) } else { Ok(members) }
     }
 
     /// Stretches of consecutive positions of one piece whose k-mers have one set, and the set.
@@ -282,9 +330,9 @@ impl<W: Word> Layer<W> {
         Some(hit.at)
     }
 
-    /// The members of a set, ascending.
-    pub fn members(&self, set: u32) -> Result<&[u32]> {
-        self.view()?.members(set)
+    /// The members of a set, which are some of so many sources, ascending.
+    pub fn members_of(&self, set: u32, sources: usize) -> Result<&[u32]> {
+        self.view()?.members_of(set, sources)
     }
 
     /// Every k-mer in order of position, with its set.
@@ -317,12 +365,12 @@ impl<W: Word> Layer<W> {
         })
     }
 
-    /// The sources of every position, as numbers in `sets`, for adding to them. Positions without a k-mer:
-    /// empty.
-    pub fn expand(&self, sets: &mut Sets) -> Result<Vec<u32>> {
+    /// The sources of every position, some of so many, as numbers in `sets`, for adding to them. Positions
+    /// without a k-mer: empty.
+    pub fn expand(&self, sets: &mut Sets, sources: usize) -> Result<Vec<u32>> {
         let view = self.view()?;
         let numbers = (0..view.offsets.len().saturating_sub(1) as u32)
-            .map(|set| Ok(sets.of_members(view.members(set)?)))
+            .map(|set| Ok(sets.of_members(view.members_of(set, sources)?)))
             .collect::<Result<Vec<u32>>>()?;
         let mut by_position = vec![EMPTY; self.numbers()?[0] as usize];
         view.for_each_stretch(|positions, set| {
@@ -345,5 +393,36 @@ impl<W: Word> Layer<W> {
             ("runs: blocks", sources(2)),
             ("runs: starts and sets", sources(3)),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_with_more_members_than_can_be_counted_are_told() {
+        let path = Path::new("layer-000/part-00007.sources");
+        assert_eq!(end_of_set(u32::MAX as usize, path).expect("fits"), u32::MAX);
+        let error = end_of_set(1 << 32, path).expect_err("does not").to_string();
+        assert!(error.contains("part-00007.sources") && error.contains("more ranks"), "{error}");
+    }
+
+    #[test]
+    fn names_of_files_are_known_again() {
+        for (layer, partition) in [(0, 0), (7, 12), (1000, 100_000)] {
+            for kind in KINDS {
+                let path = path(Path::new("x"), layer, partition, kind);
+                let name =
+                    |path: &Path| path.file_name().expect("a name").to_str().expect("UTF-8").to_owned();
+                assert!(is_file(&name(&path)) && is_directory(&name(path.parent().expect("a layer"))));
+            }
+        }
+        for other in ["part-0.kmers", "part-00000.kmers.bak", "part-00000", "part-0000x.kmers", "layer-000"] {
+            assert!(!is_file(other), "{other}");
+        }
+        for other in ["layer-00", "layer-", "layer-0x0", "layers", "part-00000.kmers"] {
+            assert!(!is_directory(other), "{other}");
+        }
     }
 }

@@ -193,6 +193,7 @@ impl<'a, W: Word> Search<'a, W> {
         mut each: impl FnMut(Option<&'a [u32]>),
     ) -> Result<()> {
         let Lengths { k, m } = self.partitions.lengths;
+        let sources = self.partitions.index.meta.sources.len();
         let mut ring = [Probe::<W>::default(); RING];
         let mut kmers = kmers.fuse();
         let (mut asked, mut at) = (0, 0);
@@ -235,7 +236,7 @@ impl<'a, W: Word> Search<'a, W> {
                         None => each(None),
                         Some((layer, at)) => {
                             let view = &views[layer as usize];
-                            each(Some(view.members(view.set_at(at)?.0)?));
+                            each(Some(view.members_of(view.set_at(at)?.0, sources)?));
                         }
                     },
                     _ => self.prefetch(stage, probe.partition, probe.anchor),

@@ -10,8 +10,15 @@ use crate::error::{Context, Result};
 use crate::fields::shown;
 use crate::input::read::{for_each_record, open_records, records_of};
 
-/// Letters gathered before they are looked up together.
+/// Bytes of records, and of what is counted for them, that are gathered before they are looked up together.
 const BATCH: usize = 16 << 20;
+/// What a record takes besides its letters, its name and counts: places in lists, some of which have grown to
+/// twice what they hold, and what the allocator adds.
+const RECORD: usize = 320;
+/// Two numbers.
+const SOURCE: usize = 16;
+/// Bytes of text that are written together.
+const TEXT: usize = 1 << 16;
 /// Of a share that no number of 64 bits is exactly.
 const ROUNDING: f64 = 1e-9;
 
@@ -89,8 +96,7 @@ impl Query {
                 open_records(name, file)?
             };
             for_each_record(name, &mut *reader, &mut |name, letters| {
-                // With what is counted for it: two numbers for each source.
-                gathered += letters.len() + name.len() + 16 * self.sources().len() + 64;
+                gathered += letters.len() + name.len() + SOURCE * self.sources().len() + RECORD;
                 batch.push((number, name.to_vec(), letters.to_vec()));
                 if gathered < BATCH {
                     return Ok(());
@@ -118,6 +124,10 @@ impl Query {
                 row(&name, form, &counts, &mut text);
             }
             text.push(b'\n');
+            if text.len() >= TEXT {
+                out.write_all(&text).context(writing)?;
+                text.clear();
+            }
         }
         out.write_all(&text).context(writing)
     }

@@ -37,6 +37,8 @@ pub struct Router<'a> {
     pub store: Store,
     /// Exchanges so far.
     pub rounds: usize,
+    /// What was wrong with what came in the last one: only this rank knows, until the next.
+    failed: Option<Error>,
     over: bool,
 }
 
@@ -49,8 +51,8 @@ impl<'a> Router<'a> {
         store: Store,
         window: usize,
     ) -> Self {
-        let most = window.min(MOST);
-        Self { comm, most, window: Window::new(k, partitions, comm.rank()), store, rounds: 0, over: false }
+        let (most, window) = (window.min(MOST), Window::new(k, partitions, comm.rank()));
+        Self { comm, most, window, store, rounds: 0, failed: None, over: false }
     }
 
     /// What follows is of this source.
@@ -58,8 +60,9 @@ impl<'a> Router<'a> {
         self.window.set_source(source);
     }
 
-    /// The end of this rank's input, or its failure: exchange until all ranks are done.
-    pub fn finish(mut self, input: Result<()>) -> Result<(Store, usize)> {
+    /// The end of this rank's input, or its failure: exchange until all ranks are done. What has come, and the
+    /// number of exchanges; an inner error is known only to this rank, an outer one to all.
+    pub fn finish(mut self, input: Result<()>) -> Result<(Result<Store>, usize)> {
         if self.over {
             // The failure came out of an exchange: all ranks know of it.
             return Err(input.err().unwrap_or_else(|| Error::Internal("the exchange is over".into())));
@@ -68,12 +71,15 @@ impl<'a> Router<'a> {
             self.exchange(FAILED, input)?;
         }
         while !self.exchange(DONE, Ok(()))? {}
-        Ok((self.store, self.rounds))
+        Ok((self.failed.map_or(Ok(self.store), Err), self.rounds))
     }
 
     /// One round. `true` when no rank has more.
     fn exchange(&mut self, status: u8, mine: Result<()>) -> Result<bool> {
-        let result = self.exchange_data(status, mine);
+        let result = match self.failed.take() {
+            Some(error) => self.exchange_data(FAILED, Err(error)),
+            None => self.exchange_data(status, mine),
+        };
         self.over |= result.is_err();
         self.rounds += 1;
         result
@@ -94,8 +100,8 @@ impl<'a> Router<'a> {
             return Err(Error::Internal("a rank failed without an error".into()));
         }
         let done = statuses().all(|s| s == DONE);
-        self.store.add(messages.own.to_vec(), &[messages.own.len()], 0)?;
-        self.store.add(data, &counts, 1)?;
+        let own = self.store.add(messages.own.to_vec(), &[messages.own.len()], 0);
+        self.failed = own.and_then(|()| self.store.add(data, &counts, 1)).err();
         Ok(done)
     }
 }

@@ -77,6 +77,33 @@ impl Store {
     /// Keep what came: messages of so many bytes each, the first `skip` of each something else. Fails where a
     /// message is malformed; what is kept then is undefined.
     pub fn add(&mut self, bytes: Vec<u8>, messages: &[usize], skip: usize) -> Result<()> {
+        self.add_in_parts(bytes, messages, skip, u32::MAX as usize)
+    }
+
+    /// The same in buffers of at most `most` bytes: places in one are counted in 32 bits.
+    fn add_in_parts(
+        &mut self,
+        mut bytes: Vec<u8>,
+        mut messages: &[usize],
+        skip: usize,
+        most: usize,
+    ) -> Result<()> {
+        while bytes.len() > most {
+            let ends = messages.iter().scan(0, |end, message| (*end += message, Some(*end)).1);
+            let Some((number, end)) = ends.take_while(|&end| end <= most).enumerate().last() else {
+                return Err(Error::Limit(format!(
+                    "a rank was sent more than {most} bytes at once by another"
+                )));
+            };
+            let rest = bytes.split_off(end);
+            bytes.shrink_to_fit();
+            self.add_buffer(std::mem::replace(&mut bytes, rest), &messages[..=number], skip)?;
+            messages = &messages[number + 1..];
+        }
+        self.add_buffer(bytes, messages, skip)
+    }
+
+    fn add_buffer(&mut self, bytes: Vec<u8>, messages: &[usize], skip: usize) -> Result<()> {
         let malformed = || Error::Internal("a malformed section arrived".into());
         let (mut at, before) = (0, self.sections.len());
         for message in messages {
@@ -223,5 +250,47 @@ pub fn each_kmer<W: Word>(record: Record<'_>, k: usize, mut each: impl FnMut(Ori
         kmer = kmer.right(packed::get(bases, index + k - 1), k);
         let ghost = (index == 0 && left_is_ghost) || (index + 1 == kmers && right_is_ghost);
         each(kmer, !ghost);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::superkmer::window::Section;
+
+    /// What is drained: source and bases of each super-k-mer.
+    fn drained(store: Store) -> Vec<(u32, Vec<u8>)> {
+        let (sorted, mut all) = (store.sorted(), Vec::new());
+        sorted.drain(0, &mut Frequent::<u64>::default(), |source, record| {
+            all.push((source, record.bases.to_vec()))
+        });
+        all
+    }
+
+    #[test]
+    fn more_than_a_buffer_can_count_is_kept_in_several() {
+        let message = |number: u32| {
+            let kmers = 1 + number as u16 % 7;
+            let bases = vec![number as u8; packed::bytes_for(usize::from(kmers) + 4)];
+            let body = [&kmers.to_le_bytes()[..], &bases].concat();
+            let section = Section { source: number % 3, len: body.len() as u32, sub: 0 };
+            [&[9][..], &section.to_bytes(), &body].concat()
+        };
+        let messages: Vec<Vec<u8>> = (0..20).map(message).collect();
+        let lens: Vec<usize> = messages.iter().map(Vec::len).collect();
+        let longest = *lens.iter().max().expect("some");
+        let kept = |most| {
+            let mut store = Store::new(5, 3, 1);
+            store.add_in_parts(messages.concat(), &lens, 1, most)?;
+            let buffers = store.buffers.len();
+            Ok::<_, Error>((drained(store), buffers))
+        };
+        let (whole, one) = kept(1 << 20).expect("kept");
+        assert_eq!((whole.len(), one), (20, 1));
+        for most in [longest, longest + 1, 60, 100] {
+            let (parts, buffers) = kept(most).expect("kept");
+            assert!(parts == whole && buffers > 1, "{most}: {buffers}");
+        }
+        assert!(matches!(kept(longest - 1), Err(Error::Limit(_))));
     }
 }

@@ -66,6 +66,11 @@ fn every_kind_gives_the_same_kmers() {
         ("l.fa.zst", zstd(&fasta("\n"))),
         ("m.fq.zst", zstd(&fastq())),
         ("n.fa.zst", two(&zstd)),
+        // Filled up with zeros, as tapes are.
+        ("q.fa.gz", [gzip(&fasta("\n")), vec![0; 100_000]].concat()),
+        ("r.fa.gz", [two(&bgzf), bgzf(b""), vec![0]].concat()),
+        // What bgzip and gzip wrote, one behind another.
+        ("s.fa.gz", [bgzf(&fasta("\n")[..40]), bgzf(b""), gzip(&fasta("\n")[40..])].concat()),
         // By what they hold, whatever they are called.
         ("o.fa", zstd(&fasta("\n"))),
         ("p", xz(&fasta("\n"))),
@@ -129,6 +134,29 @@ fn malformed_inputs_are_named() {
         ("more.fa.zst", [zstd(&fasta("\n")), b"ACGT".to_vec()].concat(), &["more.fa.zst", "record"]),
         ("text.fa.zst", zstd(b"hello\n"), &["text.fa.zst", "record 1"]),
         ("header.fa", [fasta("\n"), b">last".to_vec()].concat(), &["header.fa", "record"]),
+        ("line.fa", [fasta("\n"), b">last\n".to_vec()].concat(), &["line.fa", "last"]),
+        ("alone.fa", b">a\n\n".to_vec(), &["alone.fa", "record a", "header"]),
+        ("blank.fa", [fasta("\n"), b">last\n\n".to_vec()].concat(), &["blank.fa", "last", "header"]),
+        ("blanks.fa", [fasta("\r\n"), b">last\r\n\r\n\n\r\n".to_vec()].concat(), &["blanks.fa", "last"]),
+        (
+            "blank.fa.gz",
+            gzip(&[fasta("\n"), b">last\n\n".to_vec()].concat()),
+            &["blank.fa.gz", "last", "header"],
+        ),
+        (
+            "blanks.fa.xz",
+            xz(&[fasta("\r\n"), b">last\r\n\r\n\r\n".to_vec()].concat()),
+            &["blanks.fa.xz", "last"],
+        ),
+        // Members of bgzip without the empty one at the end; behind others too.
+        ("cut.fa.gz", [bgzf(&fasta("\n")[..40]), bgzf(&fasta("\n")[40..])].concat(), &["cut.fa.gz", "bgzip"]),
+        ("cut2.fa.gz", [gzip(&fasta("\n")), bgzf(&fasta("\n"))].concat(), &["cut2.fa.gz", "bgzip"]),
+        ("more.fa.gz", [gzip(&fasta("\n")), b"ACGT".to_vec()].concat(), &["more.fa.gz", "record"]),
+        (
+            "zeros.fa.gz",
+            [gzip(&fasta("\n")), vec![0; 600], b"A".to_vec()].concat(),
+            &["zeros.fa.gz", "record"],
+        ),
         ("binary.fa", [fasta("\n"), b">odd\nACG\x00\x01TTT\n".to_vec()].concat(), &["binary.fa", "odd"]),
         ("separator.fq", bad_fastq, &["separator.fq", "record"]),
         ("quality.fq", short_quality, &["quality.fq", "after r1"]),
@@ -153,6 +181,9 @@ fn arguments_are_checked() {
     let out = dir.path().join("out");
     refused(2, &options(8, 4, &out, inputs), &["odd"]);
     refused(2, &options(65, 4, &out, inputs), &["63"]);
+    for k in [0, 1, 2] {
+        refused(2, &MergeOptions { m: None, ..options(k, 4, &out, inputs) }, &[&format!("-k {k}"), "63"]);
+    }
     refused(2, &options(7, 7, &out, inputs), &["-m 7"]);
     refused(2, &options(7, 4, &out, &[input.clone(), input.clone()]), &["good.fa", "rename"]);
     let add =

@@ -190,6 +190,8 @@ fn descriptors_standard_input_and_lists_through_pipes() {
         "$O -k 21 --out x /dev/zero <<< ''; $O -k 21 --out x <(yes); $O -k 21 --out x <(yes P)",
     );
     assert_eq!(text(&out.stderr).matches("neither FASTA").count(), 3, "{}", text(&out.stderr));
+    let out = shell(dir.path(), "trap '' XFSZ; ulimit -f 65536; $O -k 21 --out x <(yes '')");
+    assert!(text(&out.stderr).contains("white space"), "{}", text(&out.stderr));
     // A disk that is full, or a limit: the pipe is named, and its copy; nothing is left.
     let long = format!(">t\n{}\n", SEQUENCE.repeat(20_000));
     std::fs::write(dir.path().join("long.fa"), long).expect("written");

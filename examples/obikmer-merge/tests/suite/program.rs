@@ -67,6 +67,44 @@ fn what_nobody_reads_leaves_no_index_out() {
     assert!(dir.path().join("obikmer-index/index.json").exists(), "{}", text(&made.stderr));
 }
 
+/// What cannot be printed is an error, which says that the index is whole.
+#[test]
+fn an_index_whose_summary_cannot_be_printed_is_complete() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("f.fa"), ">r\nACGTTGCATGTCGCATGATGCATGAGAGCTACG\n").expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obikmer-merge"));
+    command.current_dir(dir.path()).args(["-k", "21", "--out", "ix", "f.fa"]);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("there");
+    let made = command.stdout(full).output().expect("started");
+    let said = text(&made.stderr);
+    assert_eq!(made.status.code(), Some(1), "{said}");
+    assert!(
+        ["ix", "complete", "summary", "standard output"].iter().all(|word| said.contains(word)),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(run(dir.path(), &["info", "ix"]).status.success());
+}
+
+/// No name makes a line that looks like another one.
+#[test]
+fn names_stay_in_their_lines() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let name = "a\nunitigs              77";
+    std::fs::write(dir.path().join(name), ">r\nACGTTGCATGTCGCATGATGCATGAGAGCTACG\n").expect("written");
+    let made = run(dir.path(), &["-k", "21", "--out", "i\nx", name]);
+    let info = run(dir.path(), &["info", "i\nx"]);
+    for output in [made, info] {
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let said = text(&output.stdout);
+        assert_eq!(said.lines().filter(|line| line.starts_with("unitigs ")).count(), 1, "{said}");
+        assert!(said.contains(r"kmers in a\nunitigs") && !said.contains("\nx "), "{said}");
+    }
+    std::fs::write(dir.path().join("p\nobikmer-merge: all is well"), ">r\nNNNN\n").expect("written");
+    let warned = run(dir.path(), &["-k", "21", "--out", "p", "p\nobikmer-merge: all is well"]);
+    assert_eq!(text(&warned.stderr).lines().count(), 1, "{}", text(&warned.stderr));
+}
+
 #[test]
 fn errors_are_told_once_and_leave_nothing() {
     let dir = tempfile::tempdir().expect("a directory");

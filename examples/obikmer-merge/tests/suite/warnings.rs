@@ -71,7 +71,7 @@ fn most_letters_in_no_kmer_is_told_with_the_cause() {
             record("a", &dna[..30]) + &record("b", &dna[50..70]),
             &["short.fa: not a single k-mer: no record has 31"],
         ),
-        ("header.fa", ">a\n\n".into(), &["header.fa: not a single k-mer"]),
+        ("header.fa", ">a\n\n>b\nACGT\n".into(), &["header.fa: not a single k-mer"]),
     ] {
         put(name, &text);
         put("good.fa", &good);

@@ -2,6 +2,7 @@
 //! slow way.
 
 pub mod compressed;
+pub mod counted;
 pub mod gather;
 pub mod genomes;
 
