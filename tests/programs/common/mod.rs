@@ -29,8 +29,6 @@ use proc::MARK;
 /// Longest time that anything may take here, on a slow and busy machine; only a hang takes it. What is not to
 /// go on by itself must last longer.
 pub const LIMIT: Duration = Duration::from_secs(600);
-/// Longest time that something may take that happens at once.
-pub const SOON: Duration = Duration::from_secs(20);
 
 /// The user and group "nobody".
 const NOBODY: u32 = 65534;
