@@ -18,6 +18,8 @@ ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background
 WIDTHS = [400, 1280]
 SCHEMES = ["light", "dark"]
 CONTRAST = 4.5
+# For anything that the browser does: a busy machine lets it wait.
+PATIENCE_MS = 600_000
 # Not in tests, which share the machine with others.
 RENDER_MS = float(os.environ.get("BDRUN_RENDER_MS", "inf"))
 
@@ -283,7 +285,7 @@ def main():
     wrong, slowest, done = [], 0, 0
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=ARGS)
+        browser = playwright.chromium.launch(executable_path=chromium, args=ARGS, timeout=PATIENCE_MS)
         for scheme in SCHEMES:
             for width in WIDTHS:
                 def say(what, width=width, scheme=scheme):
@@ -291,6 +293,7 @@ def main():
 
                 context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
                 page = context.new_page()
+                page.set_default_timeout(PATIENCE_MS)
                 page.on("console", lambda m, say=say: say(f"console: {m.text}") if m.type in ("error", "warning") else None)
                 page.on("pageerror", lambda e, say=say: say(f"script error: {e}"))
                 page.on("dialog", lambda d, say=say: (say("data ran as a script"), d.dismiss()))
@@ -320,10 +323,12 @@ def main():
         if done:
             # Without JavaScript the page must say so, and on paper it must be white, whatever the screen is.
             page = browser.new_context(java_script_enabled=False).new_page()
+            page.set_default_timeout(PATIENCE_MS)
             page.goto(path.as_uri())
             if "JavaScript" not in page.inner_text("body"):
                 wrong.append("without JavaScript: the page does not say what is missing")
             page = browser.new_context(color_scheme="dark", viewport={"width": 794, "height": 1123}).new_page()
+            page.set_default_timeout(PATIENCE_MS)
             page.emulate_media(media="print", color_scheme="dark")
             page.goto(path.as_uri())
             for line in page.evaluate(JUDGE, CONTRAST):

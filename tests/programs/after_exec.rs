@@ -2,7 +2,7 @@
 //! however it is linked.
 
 use crate::common::chaos::{compiled, source};
-use crate::common::{Bdrun, Directory, Outcome, bdrun_args, skipped};
+use crate::common::{Bdrun, Directory, LIMIT, Outcome, bdrun_args, poll, skipped};
 
 const KIB: u64 = 1 << 10;
 /// The budget, what is held before, and what is held after; MiB.
@@ -83,13 +83,23 @@ fn nor_does_it_matter_how_the_program_is_linked() {
 /// before it began to.
 #[test]
 fn what_it_becomes_and_cannot_be_paged_is_said() {
-    let Some((_dir, path)) = program(&[]) else { return };
+    let Some((dir, path)) = program(&[]) else { return };
     let path = path.display().to_string();
+    let file = dir.path().join("said");
+    let words = ["it runs within it, paged in parts", "uses userfaultfd", "it may hold more than the budget"];
     let (before, after) = (BEFORE.to_string(), AFTER.to_string());
     let budget = format!("{BUDGET}M");
     let options = ["-np", "1", "--memory", &budget, "--preload", "never", "--"];
-    let words = [path.as_str(), &before, "leader", &after, "watched"];
-    let outcome = bdrun_args(options.into_iter().chain(words)).run();
+    let program = [path.as_str(), &before, "leader", &after, "watched"];
+    let job =
+        bdrun_args(options.into_iter().chain(program)).with(|command| command.env("SAID", &file)).start();
+    let said = || {
+        let (said, ended) = (job.situation(), job.has_ended());
+        (ended || words.iter().all(|words| said.contains(words))).then_some(())
+    };
+    assert!(poll(LIMIT, said).is_some(), "{}", job.situation());
+    std::fs::write(&file, "").expect("a file");
+    let outcome = job.wait();
     if !ran_in_parts(&outcome.stderr.replace("cannot be paged in parts any more", "")) {
         return;
     }
@@ -98,8 +108,7 @@ fn what_it_becomes_and_cannot_be_paged_is_said() {
     if most < LEAST * KIB {
         return;
     }
-    for said in ["it runs within it, paged in parts", "uses userfaultfd", "it may hold more than the budget"]
-    {
+    for said in words {
         assert!(outcome.stderr.contains(said), "'{said}' is not said: {outcome:?}");
     }
 }

@@ -2,13 +2,13 @@
 //! counted, and moved with the rest.
 
 use crate::common::chaos::{PYTHON, args, python_with};
-use crate::common::{Directory, LIMIT, Outcome, bdrun, bdrun_args, skipped};
+use crate::common::{Directory, LIMIT, Outcome, bdrun, bdrun_args, first_of, skipped};
 use crate::preload::library;
 
 const MIB: u64 = 1 << 20;
 
 /// Whether ranks may be paged from outside here.
-fn may_be_paged() -> bool {
+pub(crate) fn may_be_paged() -> bool {
     let permits = bdrun("-np 1 --preload never true").succeed();
     match permits.stats().measured.as_ref().and_then(|measured| measured.paging_refused.clone()) {
         None => true,
@@ -36,15 +36,19 @@ fn what_waiting_ranks_hold_besides_leaves_with_them() {
     assert!(stats.evicted_bytes > 2 * (stats.demand_bytes - stats.budget_bytes), "{stats:?}");
 }
 
-/// Two that only compute, for longer than it takes to see that they do not fit: one of them leaves as it is.
+/// Two that only compute, for longer than it takes to see that they do not fit, which the machine decides:
+/// one of them leaves as it is.
 #[test]
 fn a_rank_that_computes_leaves_for_another() {
     if !may_be_paged() {
         return;
     }
-    let outcome = besides("-np 2 --processors 2 --memory 100M besides 16 60 2 1.5");
-    assert_eq!(outcome.stdout, "2 ranks, 0 words wrong\n");
-    assert!(outcome.stats().ranks.iter().any(|rank| rank.evicted_bytes > 60 * MIB), "{outcome:?}");
+    first_of(["1.5", "10", "60"], |seconds| {
+        let outcome = besides(&format!("-np 2 --processors 2 --memory 100M besides 16 60 2 {seconds}"));
+        assert_eq!(outcome.stdout, "2 ranks, 0 words wrong\n");
+        let leaves = outcome.stats().ranks.iter().any(|rank| rank.evicted_bytes > 60 * MIB);
+        leaves.then_some(()).ok_or(format!("{outcome:?}"))
+    });
 }
 
 /// What the threads of ranks allocate while these wait makes others leave, and what they touch of ranks that
@@ -75,9 +79,11 @@ fn a_fork_does_not_exceed_the_budget_unsaid() {
 /// Moved again and again, in the middle of whatever they do.
 #[test]
 fn nobody_notices() {
-    let outcome = besides("-np 4 --memory 1G --chaos 10 besides 8 16 20 0.02");
-    assert_eq!(outcome.stdout, "4 ranks, 0 words wrong\n");
-    assert!(outcome.stats().chaos_evictions >= 10, "{outcome:?}");
+    first_of([20, 60, 180], |phases| {
+        let outcome = besides(&format!("-np 4 --memory 1G --chaos 10 besides 8 16 {phases} 0.02"));
+        assert_eq!(outcome.stdout, "4 ranks, 0 words wrong\n");
+        (outcome.stats().chaos_evictions >= 10).then_some(()).ok_or(format!("{outcome:?}"))
+    });
 }
 
 /// Memory of the heap, or of a call of the system that the library does not see.
@@ -98,7 +104,7 @@ memory = bytearray(size) if kind == 'heap' else mapped()
 for at in range(0, size, 4096): memory[at] = 1 + at % 251
 tell('there')
 if rank == '0': wait('done')
-while rank == '1' and time.process_time() < 0.5: pass
+while rank == '1' and not os.path.exists(os.path.join(there, 'seen')): pass
 assert all(memory[at] == 1 + at % 251 for at in range(0, size, 4096))
 print('right', rank)
 tell('done')
@@ -114,7 +120,11 @@ fn one_that_waits_in_calls_of_the_system(kind: &str) {
     let dir = Directory::new("calls");
     let options = args([&"-np", &2, &"--processors", &2, &"--memory", &"90M", &"--preload", &"always"]);
     let program = args([&PYTHON, &"-c", &WAITS, &"{rank}", &dir.path().display(), &kind]);
-    let outcome = bdrun_args(options.into_iter().chain(program)).within(2 * LIMIT).succeed();
+    let job = bdrun_args(options.into_iter().chain(program)).within(2 * LIMIT).start();
+    job.wait_until_out();
+    std::fs::write(dir.path().join("seen"), "").expect("a file");
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stdout.contains("right 0") && outcome.stdout.contains("right 1"), "{outcome:?}");
     assert!(outcome.stats().evictions > 0, "{outcome:?}");
 }

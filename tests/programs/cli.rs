@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use bdrun::stats::Stats;
 
-use crate::common::{Directory, LIMIT, bdrun, bdrun_args, bdrun_on, program, terminal};
+use crate::common::{Directory, LIMIT, bdrun, bdrun_args, bdrun_on, first_of, program, terminal};
 
 #[test]
 fn the_number_of_ranks_in_every_form() {
@@ -224,8 +224,12 @@ fn a_time_limit_is_124() {
     assert!(outcome.wall.as_secs_f64() >= 0.5, "{outcome:?}");
     assert_eq!(outcome.stats().status, "timeout");
     // Deaf to the polite request: killed after the grace period.
-    let deaf = bdrun_args(["--timeout", "0.3", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"]).run();
-    deaf.failed_with(124, &[]);
+    let script = "trap '' TERM; echo deaf; while :; do sleep 1; done";
+    first_of(["0.3", "5", "50"], |limit| {
+        let deaf = bdrun_args(["--timeout", limit, "sh", "-c", script]).run();
+        deaf.failed_with(124, &[]);
+        (deaf.stdout == "deaf\n").then_some(()).ok_or("it still listened".into())
+    });
     assert_eq!(bdrun("--timeout 1h hello").succeed().stdout, "1 ranks met\n");
 }
 
@@ -300,21 +304,35 @@ fn what_bdrun_prints_itself() {
 
 #[test]
 fn a_terminal_shows_a_live_line() {
-    let Some((window, theirs)) = terminal::both_ends() else { return };
-    let reader = terminal::reading(window);
     // Of several seconds: what draws it may be late.
-    let outcome =
-        bdrun("-np 2 idle 1 4").with(|command| command.stderr(Stdio::from(theirs)).env("TERM", "xterm"));
-    assert_eq!(outcome.succeed().stdout, "asleep\n");
-    let shown = reader.join().unwrap();
-    assert!(shown.contains(" of 2 done") && shown.contains("running | [----------] "), "{shown:?}");
-    assert!(shown.contains("ok after"), "the table follows: {shown:?}");
+    first_of(["4", "40"], |seconds| {
+        let Some((window, theirs)) = terminal::both_ends() else { return Ok(()) };
+        let reader = terminal::reading(window);
+        let job = bdrun(&format!("-np 2 idle 1 {seconds}"));
+        let job = job.with(|command| command.stderr(Stdio::from(theirs)).env("TERM", "xterm"));
+        assert_eq!(job.succeed().stdout, "asleep\n");
+        let shown = reader.join().unwrap();
+        assert!(shown.contains("ok after"), "the table follows: {shown:?}");
+        let live = shown.contains(" of 2 done") && shown.contains("running | [----------] ");
+        live.then_some(()).ok_or(format!("{shown:?}"))
+    });
 }
 
 #[test]
 fn statistics_are_complete_and_consistent() {
     // Long enough that starting and ending are little of it, also on a loaded machine.
-    let outcome = bdrun("-np 4 --memory 24M --processors 1 sweep 12M 30").succeed();
+    first_of([30, 120, 480], statistics_of_a_paged_job);
+    // A rank that never waits has run all the time all the same.
+    let one = bdrun("sweep 16M 150").succeed();
+    let (rank, wall) = (&one.stats().ranks[0], one.stats().wall_s);
+    // 150 times through 16 MiB at no more than 100 GB/s. Starting and ending may take any time on a loaded
+    // machine.
+    assert!(rank.running_s > 0.025 && rank.running_s <= wall, "{rank:?} of {wall} s");
+}
+
+/// With so many phases; or starting and ending were much of it all the same.
+fn statistics_of_a_paged_job(phases: u32) -> Result<(), String> {
+    let outcome = bdrun(&format!("-np 4 --memory 24M --processors 1 sweep 12M {phases}")).succeed();
     let stats = outcome.stats();
     assert_eq!((stats.version, stats.status.as_str(), stats.exit_code, stats.np), (1, "ok", 0, 4));
     assert_eq!((stats.budget_bytes, stats.resident_limit, stats.error.as_deref()), (24 << 20, 4, None));
@@ -331,31 +349,30 @@ fn statistics_are_complete_and_consistent() {
     assert!(stats.scratch_written_bytes <= stats.evicted_bytes + stats.message_bytes, "{stats:?}");
     let peaks: u64 = stats.ranks.iter().map(|rank| rank.peak_bytes).sum();
     assert!(peaks >= 48 << 20, "{stats:?}");
+    let mut least = f64::INFINITY;
     for rank in &stats.ranks {
         assert_eq!(rank.status, "ok");
         assert!(rank.peak_bytes >= 12 << 20, "{rank:?}");
         let total = rank.running_s + rank.waiting_s + rank.paging_s;
         assert!(rank.running_s > 0.0 && rank.waiting_s > 0.0 && rank.paging_s > 0.0, "{rank:?}");
-        // All but starting and ending.
-        assert!(total <= stats.wall_s && total >= 0.3 * stats.wall_s, "{rank:?} of {} s", stats.wall_s);
+        assert!(total <= stats.wall_s, "{rank:?} of {} s", stats.wall_s);
+        least = least.min(total);
     }
-    assert!(
-        stats.ranks.iter().map(|rank| rank.running_s).sum::<f64>() <= 1.05 * stats.wall_s,
-        "one computes at a time"
-    );
-    // A rank that never waits has run all the time all the same.
-    let one = bdrun("sweep 16M 150").succeed();
-    let (rank, wall) = (&one.stats().ranks[0], one.stats().wall_s);
-    // 150 times through 16 MiB at no more than 100 GB/s. Starting and ending may take any time on a loaded
-    // machine.
-    assert!(rank.running_s > 0.025 && rank.running_s <= wall, "{rank:?} of {wall} s");
+    // One computes at a time, and what is not told of is starting and ending.
+    let running = stats.ranks.iter().map(|rank| rank.running_s).sum::<f64>();
+    let told = least >= 0.3 * stats.wall_s && running <= 1.05 * stats.wall_s;
+    told.then_some(()).ok_or(format!("{stats:?}"))
 }
 
 #[test]
 fn memory_as_a_share_of_what_is_there() {
-    let [half, tenth, default] = ["--memory 50%", "--memory 5%", ""]
-        .map(|memory| bdrun(&format!("{memory} hello")).succeed().stats().budget_bytes as f64);
     // What is available changes from one moment to the next.
+    let [half, tenth, default] = first_of(0..8, |_| {
+        let [half, tenth, default, again] = ["--memory 50%", "--memory 5%", "", "--memory 50%"]
+            .map(|memory| bdrun(&format!("{memory} hello")).succeed().stats().budget_bytes as f64);
+        let same = again > 0.8 * half && again < 1.25 * half;
+        if same { Ok([half, tenth, default]) } else { Err(format!("{half}, then {again}")) }
+    });
     assert!(half > 6.0 * tenth && half < 16.0 * tenth, "{half} {tenth}");
     assert!(default > 0.6 * half && default < 1.6 * half, "{default} {half}");
     let total = std::fs::read_to_string("/proc/meminfo").unwrap();

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 
-use crate::common::{Directory, LIMIT, bdrun_args, bdrun_on, poll, skipped};
+use crate::common::{Directory, LIMIT, Outcome, bdrun_args, bdrun_on, first_of, poll, skipped};
 use crate::full_disk::SmallDisk;
 use crate::journal::Bench;
 
@@ -29,16 +29,98 @@ fn a_job_that_was_halted_for_success_has_it() {
     let dir = Directory::new("success");
     let at = |name: &str| dir.path().join(name).display().to_string();
     let script = "if [ $1 = 0 ]; then until [ -e $0 ]; do sleep 0.01; done
-         else until grep -q 'no other rank is begun' $0.said; do sleep 0.01; done; exit 3; fi";
+         else : > $0; until grep -q 'no other rank is begun' $0.said; do sleep 0.01; done; exit 3; fi";
     let (begun, said) = (at("begun"), at("begun.said"));
     let options = ["-np", "2", "--processors", "2", "--halt", "soon,success=1", "--", "sh", "-c"];
     let words = options.into_iter().chain([script, &begun, "{rank}"]);
-    let job = bdrun_args(words).with(|command| command.stderr(File::create(&said).unwrap())).start();
-    fs::write(&begun, "").unwrap();
-    let outcome = job.wait();
+    let outcome = bdrun_args(words).with(|command| command.stderr(File::create(&said).unwrap())).run();
     let text = fs::read_to_string(&said).unwrap();
     assert_eq!(outcome.code, Some(0), "{text}");
     assert!(text.contains("rank 1 failed with exit code 3"), "{text}");
+}
+
+#[test]
+fn failures_and_successes_end_the_job_when_they_are_enough() {
+    let run = |halt: &str, script: &str| {
+        let args = ["-np", "8", "--processors", "2", "--halt", halt, "sh", "-c", script, "{rank}"];
+        bdrun_args(args).run()
+    };
+    let status = |outcome: &Outcome, wanted: &str| {
+        outcome.stats().ranks.iter().filter(|rank| rank.status == wanted).count()
+    };
+    let second_and_third_fail = "sleep 0.1; [ $0 != 1 ] && [ $0 != 2 ] || exit 9";
+    let never = run("never", second_and_third_fail);
+    assert_eq!((never.code, status(&never, "ok"), status(&never, "exit 9")), (Some(9), 6, 2), "{never:?}");
+    // The first runs until that is said.
+    let dir = Directory::new("soon");
+    let said = dir.path().join("said").display().to_string();
+    let script =
+        "case $0 in 1|2) exit 9;; *) until grep -q 'no other rank is begun' $1; do sleep 0.01; done; esac";
+    let words = ["--processors", "2", "--halt", "soon,fail=2", "sh", "-c", script, "{rank}", &said];
+    let soon = bdrun_args(["-np", "64"].iter().chain(&words));
+    let soon = soon.with(|command| command.stderr(fs::File::create(&said).unwrap())).run();
+    let text = fs::read_to_string(&said).unwrap();
+    for words in ["no other rank is begun (--halt soon,fail=2)", "2 failed", "never began"] {
+        assert!(text.contains(words), "{text}");
+    }
+    let ends = ["exit 9", "ok", "unborn", "stopped"].map(|wanted| status(&soon, wanted));
+    assert_eq!((soon.code, ends), (Some(9), [2, 1, 61, 0]), "{text}");
+    // Not even in the place of the one that failed.
+    let one = [
+        "-np",
+        "4",
+        "-j",
+        "1",
+        "--halt",
+        "soon,fail=1",
+        "sh",
+        "-c",
+        "echo $0; [ $0 != 1 ] || exit 9",
+        "{rank}",
+    ];
+    let one = bdrun_args(one).run();
+    assert_eq!((one.code, one.stdout.as_str()), (Some(9), "0\n1\n"), "{one:?}");
+    let now = run("now,fail=25%", "[ $0 = 0 ] && sleep 1000; exit 9");
+    now.failed_with(9, &["were stopped"]);
+    assert_eq!((status(&now, "exit 9"), status(&now, "stopped") >= 1), (2, true), "{now:?}");
+    // The first to find it is enough. It does when the ends of those that did not have been heard.
+    let dir = Directory::new("found");
+    let script = format!(
+        "gone() {{ [ -s {0}.$1 ] && [ ! -e /proc/$(cat {0}.$1) ]; }}
+        case $0 in
+            0|1) echo $$ > {0}.$0; exit 1;;
+            2) sleep 1000;;
+            3) until gone 0 && gone 1; do sleep 0.01; done; exit 0;;
+        esac",
+        dir.path().join("failed").display()
+    );
+    let found = run("now,success=1", &script);
+    assert_eq!(found.code, Some(0), "{found:?}");
+    assert!(found.stderr.contains("1 of 8 ranks have ended well (--halt now,success=1)"), "{found:?}");
+    assert_eq!((status(&found, "ok"), status(&found, "exit 1")), (1, 2), "{found:?}");
+    run("sometimes", "exit 0").failed_with(118, &["WHEN,WHY=COUNT"]);
+}
+
+#[test]
+fn a_rank_that_takes_too_long_fails() {
+    let script = "[ $0 = 1 ] || exit 0; trap 'echo told; exit 0' TERM; while :; do sleep 0.05; done";
+    // On a busy machine another may take as long, or this one not listen yet.
+    first_of([3, 15, 55], |limit| {
+        let seconds = limit.to_string();
+        let args = ["-np", "3", "--rank-timeout", &seconds, "--keep-going", "sh", "-c", script, "{rank}"];
+        let outcome = bdrun_args(args).run();
+        outcome.failed_with(117, &[&format!("did not end within {limit}.0 s (--rank-timeout)")]);
+        let status: Vec<_> = outcome.stats().ranks.iter().map(|rank| rank.status.as_str()).collect();
+        let right = status == ["ok", "timeout", "ok"] && outcome.stdout == "told\n";
+        right.then(|| outcome.failed_with(117, &["rank 1 did"])).map(drop).ok_or(format!("{outcome:?}"))
+    });
+    // One that does not listen is killed.
+    let script = "trap '' TERM; echo deaf; while :; do sleep 0.05; done";
+    first_of(["0.2", "5.0", "50.0"], |limit| {
+        let outcome = bdrun_args(["--rank-timeout", limit, "sh", "-c", script]).run();
+        outcome.failed_with(117, &[&format!("rank 0 did not end within {limit} s")]);
+        (outcome.stdout == "deaf\n").then_some(()).ok_or("it still listened".into())
+    });
 }
 
 /// What a first try has read of a pipe is gone: with the rest of it the next would make half a result, and
@@ -110,10 +192,10 @@ fn a_log_that_nobody_reads_does_not_keep_a_job_from_its_end() {
         let script = format!("printf x >> $0; [ $1 != 1999 ] || {last}");
         let options = ["--parts", &list, "--joblog", &log, "--", "sh", "-c", &script, &ran, "{}"];
         let job = bdrun_args(options).start();
-        let all_ran = || fs::metadata(&ran).is_ok_and(|ran| ran.len() == 2000) && job.ranks().is_empty();
-        assert!(poll(LIMIT, || all_ran().then_some(())).is_some(), "{}", job.situation());
+        let all_ran = || fs::metadata(&ran).is_ok_and(|ran| ran.len() == 2000).then_some(());
+        assert!(poll(LIMIT, all_ran).is_some(), "{}", job.situation());
         // Nobody is left to be killed.
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        job.wait_for_all_ends();
         job.signal(libc::SIGTERM);
         let outcome = job.wait();
         assert_eq!(outcome.code, Some(code), "{outcome:?}");

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{Job, LIMIT, Outcome, SOON, bdrun, bdrun_args, limited, poll, proc, skipped};
+use crate::common::{Job, LIMIT, Outcome, bdrun, bdrun_args, first_of, limited, poll, proc, skipped};
 
 /// Moments tried of each kind.
 const ROUNDS: u32 = 20;
-/// The job would take minutes: it always ends by what is done to it.
-const JOB: &str = "-np 6 --memory 16M sweep 10M 5000";
+/// The job would take hours: it always ends by what is done to it.
+const JOB: &str = "-np 6 --memory 16M sweep 10M 1000000";
 
 /// Numbers that differ from run to run; the seed is printed by a failing test.
 struct Random(u64);
@@ -43,37 +43,30 @@ fn at_a_random_moment(random: &mut Random) -> (Job, BTreeSet<u64>) {
 }
 
 /// The end of a job, and that nothing of it is left. Processes and files are checked for every job.
-fn end(job: Job, memory: &BTreeSet<u64>) -> (Outcome, Duration) {
-    let begin = Instant::now();
+fn end(job: Job, memory: &BTreeSet<u64>) -> Outcome {
     let outcome = job.wait();
-    let took = begin.elapsed();
-    let freed = poll(SOON, || proc::holders(memory).is_empty().then_some(()));
+    let freed = poll(LIMIT, || proc::holders(memory).is_empty().then_some(()));
     assert!(freed.is_some(), "shared memory is left with {:?}: {outcome:?}", proc::holders(memory));
-    let names = poll(SOON, || proc::named_shared_memory().is_empty().then_some(()));
+    let names = poll(LIMIT, || proc::named_shared_memory().is_empty().then_some(()));
     assert!(names.is_some(), "{:?}", proc::named_shared_memory());
-    (outcome, took)
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
+    outcome
 }
 
 #[test]
 fn a_killed_rank_is_named_and_nothing_is_left() {
     let mut random = Random::new();
-    let (mut times, mut joined, mut described) = (Vec::new(), 0, 0);
     for round in 0..ROUNDS {
         let (job, memory) = at_a_random_moment(&mut random);
         let ranks = job.ranks();
         let (rank, pid) = ranks[random.below(ranks.len() as u64) as usize];
-        let has_joined = || !proc::memory_files(pid).is_empty();
-        if round % 2 == 0 {
-            poll(SOON, || has_joined().then_some(()));
+        // Every other one is killed once it tells what it does.
+        let tells = round % 2 == 0;
+        if tells {
+            let is_told = job.sees(|other| other["rank"] == rank && !other["doing"].is_null());
+            assert!(is_told, "{}", job.situation());
         }
-        joined += usize::from(has_joined());
         proc::kill(pid, libc::SIGKILL);
-        let (outcome, took) = end(job, &memory);
+        let outcome = end(job, &memory);
         outcome.failed_with(137, &[&format!("rank {rank} was killed by SIGKILL")]);
         let stats = outcome.stats();
         assert_eq!((stats.status.as_str(), stats.overdraft_rank), ("rank-killed", None), "round {round}");
@@ -81,27 +74,19 @@ fn a_killed_rank_is_named_and_nothing_is_left() {
             let expected: &[&str] = if other.rank == rank { &["signal 9"] } else { &["stopped", "unborn"] };
             assert!(expected.contains(&other.status.as_str()), "round {round}: {other:?}");
         }
-        described += usize::from(outcome.stderr.contains("SIGKILL while "));
-        times.push(took);
+        assert!(!tells || outcome.stderr.contains("SIGKILL while "), "round {round}: {outcome:?}");
     }
-    // Of who has the files, some have not yet said that they joined.
-    assert!(
-        joined >= ROUNDS as usize / 2 && 2 * described >= joined,
-        "only {described} errors of {joined} that had joined say what the rank was doing"
-    );
-    let typical = median(times);
-    assert!(typical < SOON / 4, "a job with a dead rank ends at once, not after {typical:?}");
 }
 
 #[test]
 fn what_the_killed_rank_was_waiting_for_is_said() {
     const WHERE: &str = "waiting in collective 1, to which rank 0 has not come";
     for options in ["-np 4", "-np 4 --memory 40M"] {
-        let mut job = bdrun(&format!("{options} idle 12 60")).start();
+        let mut job = bdrun(&format!("{options} idle 12 1000")).start();
         let ranks = job.wait_for_ranks(4);
         job.wait_for_output("asleep");
         // It comes to wait for rank 0.
-        let waits = poll(SOON, || {
+        let waits = poll(LIMIT, || {
             let mut explain = Command::new(env!("CARGO_BIN_EXE_bdrun"));
             let said = limited(explain.args(["explain", "2", "--job", &job.pid().to_string()]), LIMIT).stdout;
             String::from_utf8_lossy(&said).contains(WHERE).then_some(())
@@ -119,16 +104,14 @@ fn a_killed_master_takes_everything_along() {
     for _ in 0..ROUNDS {
         let (job, memory) = at_a_random_moment(&mut random);
         job.signal(libc::SIGKILL);
-        let (outcome, took) = end(job, &memory);
+        let outcome = end(job, &memory);
         assert_eq!((outcome.signal, outcome.stats.is_some()), (Some(libc::SIGKILL), false), "{outcome:?}");
-        assert!(took < SOON, "{took:?}");
     }
 }
 
 #[test]
 fn an_interrupted_job_ends_and_nothing_is_left() {
     let mut random = Random::new();
-    let mut times = Vec::new();
     for round in 0..ROUNDS {
         let (job, memory) = at_a_random_moment(&mut random);
         let (signal, code, name) = match round % 4 {
@@ -136,37 +119,36 @@ fn an_interrupted_job_ends_and_nothing_is_left() {
             _ => (libc::SIGINT, 130, "SIGINT"),
         };
         job.signal(signal);
-        let (outcome, took) = end(job, &memory);
+        let outcome = end(job, &memory);
         outcome.failed_with(code, &[&format!("stopped by {name}")]);
         assert_eq!(outcome.stats().status, "interrupted");
         assert!(
             outcome.stats().ranks.iter().all(|r| r.status == "stopped" || r.status == "unborn"),
             "{outcome:?}"
         );
-        times.push(took);
     }
-    let typical = median(times);
-    assert!(typical < SOON / 2, "{typical:?}");
 }
 
 /// Deaf to the signal: the second one kills at once.
 #[test]
 fn a_second_interrupt_kills() {
     let script = "trap '' INT TERM; echo deaf; while :; do sleep 1; done";
-    let begin = Instant::now();
-    let job = crate::common::bdrun_args(["-np", "2", "sh", "-c", script]).start();
-    job.wait_for_output("deaf\ndeaf\n");
-    job.signal(libc::SIGINT);
-    job.wait_for_error("kills them at once");
-    // Sooner it would be taken for an echo of the first.
-    std::thread::sleep(Duration::from_millis(200));
-    let second = begin.elapsed();
-    job.signal(libc::SIGINT);
-    let outcome = job.wait();
-    outcome.failed_with(130, &["stopped by SIGINT"]);
-    // Without the second one it would take the grace period of 5 s.
-    let took = outcome.wall.saturating_sub(second);
-    assert!(took < Duration::from_secs(4), "{took:?}");
+    // Without the second one it would take the grace period of 5 s; with it as long as a busy machine takes.
+    first_of(0..3, |_| {
+        let begin = Instant::now();
+        let job = bdrun_args(["-np", "2", "sh", "-c", script]).start();
+        job.wait_for_output("deaf\ndeaf\n");
+        job.signal(libc::SIGINT);
+        job.wait_for_error("kills them at once");
+        // Sooner it would be taken for an echo of the first.
+        std::thread::sleep(Duration::from_millis(200));
+        let second = begin.elapsed();
+        job.signal(libc::SIGINT);
+        let outcome = job.wait();
+        outcome.failed_with(130, &["stopped by SIGINT"]);
+        let took = outcome.wall.saturating_sub(second);
+        (took < Duration::from_secs(4)).then_some(()).ok_or(format!("{took:?}"))
+    });
 }
 
 /// Whoever read the output is gone: the job ends, quietly, as programs do in a pipeline.
@@ -184,12 +166,12 @@ fn a_closed_pipe_ends_the_job() {
 #[test]
 fn grandchildren_end_with_the_job() {
     // The check that nothing with the mark is left is part of every job.
-    let script = "sleep 300 & setsid sleep 301 & echo started; test $BDRUN_RANK = 0 || sleep 302";
+    let script = "sleep 3000 & setsid sleep 3001 & echo started; test $BDRUN_RANK = 0 || sleep 3002";
     let job = crate::common::bdrun_args(["-np", "2", "sh", "-c", script]).start();
     job.wait_for_output("started\nstarted\n");
     job.signal(libc::SIGTERM);
     job.wait().failed_with(143, &[]);
-    crate::common::bdrun_args(["sh", "-c", "sleep 300 & exit 0"]).succeed();
+    crate::common::bdrun_args(["sh", "-c", "sleep 3000 & exit 0"]).succeed();
 }
 
 /// What stands for a process that hangs in the system: one that is traced by somebody else is not reaped

@@ -66,7 +66,7 @@ fn output_that_waits_for_its_turn_fits_nowhere() {
         Ok(disk) => disk,
         Err(why) => return skipped("mount", why),
     };
-    let script = "if [ $0 = 0 ]; then sleep 60; else head -c 20000000 /dev/zero; fi";
+    let script = "if [ $0 = 0 ]; then sleep 1000; else head -c 20000000 /dev/zero; fi";
     let outcome =
         bdrun_on(disk.path(), ["-np", "2", "--keep-order", "--memory", "64M", "sh", "-c", script, "{rank}"])
             .run();

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{Directory, LIMIT, bdrun_args, limited, skipped};
+use crate::common::{Directory, LIMIT, bdrun_args, first_of, limited, skipped};
 
 /// Prints each of its arguments in angle brackets.
 const SHOW: &str = r#"printf '<%s>' "$@"; echo"#;
@@ -327,27 +327,37 @@ fn a_dry_run_knows_what_was_learned() {
     if !crate::common::chaos::python_with("time") {
         return;
     }
-    let dir = Directory::new("dry-learned");
-    let (parts, learned) = (write(&dir, "parts", "4\n24\n14\n"), at(&dir, "learned"));
-    let script = "import sys, time; x = bytearray(int(sys.argv[1]) << 20); x[::4096] = b'x' * (len(x) >> 12); time.sleep(1)";
-    let run = |more: &[&str]| {
-        let line = ["--memory", "1G", "--learn", &learned, "--parts", &parts];
-        bdrun_args(line.iter().chain(more).chain(&["python3", "-c", script])).succeed()
-    };
-    let before = run(&["--dry-run"]);
-    assert!(
-        before.stderr.contains("unknown: what 3 ranks need (") && !before.stderr.contains("|###"),
-        "{before:?}"
-    );
-    run(&[]);
-    let after = run(&["--dry-run"]);
-    let order: Vec<&str> =
-        after.stdout.lines().filter_map(|line| line.split("# ").nth(1)?.split(',').next()).collect();
-    assert_eq!(order, ["rank 1", "rank 2", "rank 0"], "{after:?}");
-    assert!(after.stderr.contains("3 ranks expected to need ") && after.stderr.contains("|###"), "{after:?}");
-    assert!(!after.stderr.contains("unknown"), "{after:?}");
-    let quiet = run(&["--dry-run", "--quiet"]);
-    assert_eq!((quiet.stdout, quiet.stderr.as_str()), (after.stdout, ""));
+    // What was not looked at while it held its memory is not known.
+    first_of([1, 10, 60], |seconds| {
+        let dir = Directory::new("dry-learned");
+        let (parts, learned) = (write(&dir, "parts", "4\n24\n14\n"), at(&dir, "learned"));
+        let script = format!(
+            "import sys, time; x = bytearray(int(sys.argv[1]) << 20); x[::4096] = b'x' * (len(x) >> 12); time.sleep({seconds})"
+        );
+        let run = |more: &[&str]| {
+            let line = ["--memory", "1G", "--learn", &learned, "--parts", &parts];
+            bdrun_args(line.iter().chain(more).chain(&["python3", "-c", &script])).succeed()
+        };
+        let before = run(&["--dry-run"]);
+        assert!(
+            before.stderr.contains("unknown: what 3 ranks need (") && !before.stderr.contains("|###"),
+            "{before:?}"
+        );
+        let ran = run(&[]);
+        let peaks = ran.stats().ranks.iter().map(|rank| rank.peak_bytes >> 20);
+        if !peaks.zip([4, 24, 14]).all(|(peak, holds)| peak >= holds) {
+            return Err(format!("{ran:?}"));
+        }
+        let after = run(&["--dry-run"]);
+        let order: Vec<&str> =
+            after.stdout.lines().filter_map(|line| line.split("# ").nth(1)?.split(',').next()).collect();
+        assert_eq!(order, ["rank 1", "rank 2", "rank 0"], "{after:?}");
+        let known = after.stderr.contains("3 ranks expected to need ") && after.stderr.contains("|###");
+        assert!(known && !after.stderr.contains("unknown"), "{after:?}");
+        let quiet = run(&["--dry-run", "--quiet"]);
+        assert_eq!((quiet.stdout, quiet.stderr.as_str()), (after.stdout, ""));
+        Ok(())
+    });
 }
 
 /// Lists of files as `find -print0` gives them, and short ones on the line itself, as GNU parallel takes

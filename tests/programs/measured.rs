@@ -1,8 +1,8 @@
 //! What programs are said to hold, and of what kinds: memory that processes of a rank share is there once,
 //! that of `/dev/zero` is paged like any other.
 
-use crate::common::chaos::{self, compiled};
-use crate::common::{Bdrun, Directory, Outcome, bdrun_args, cap::Cap, skipped};
+use crate::common::chaos::{self, UNTIL_PAGED, compiled};
+use crate::common::{Bdrun, Directory, Outcome, bdrun_args, cap::Cap, first_of, skipped};
 
 const MIB: u64 = 1 << 20;
 /// What each program has, which eight children look at, too.
@@ -22,7 +22,7 @@ def fork(act):
         act()
         os._exit(0)
     return child
-def look(memory, rounds=3):
+def look(memory, rounds):
     for _ in range(rounds):
         zlib.adler32(memory)
         time.sleep(0.3)
@@ -36,28 +36,40 @@ fn ranks(np: &str, budget: &str, program: &str) -> Bdrun {
 }
 
 /// Each rank had what there is in it, and not several times that: each Python has about 10 MiB, each child 2
-/// more.
-fn held_it_once(outcome: &Outcome) {
+/// more. Or too few of the children were seen at once to show that.
+fn held_it_once(outcome: &Outcome) -> Result<(), String> {
     let stats = outcome.stats();
     for rank in &stats.ranks {
         let bytes = rank.peak_bytes;
         let rank = rank.measured.as_ref().expect("measured from outside");
-        assert!(rank.processes > 8, "{rank:?}");
+        if rank.processes <= 8 {
+            return Err(format!("{rank:?}"));
+        }
         assert!((SIZE..SIZE * 3 / 2).contains(&bytes), "{} MiB: {rank:?}", bytes / MIB);
     }
+    Ok(())
 }
 
+/// So often children look at their memory: 0.3 s each time.
+const ROUNDS: [u32; 3] = [8, 80, 400];
+
 /// Children that only read, and end one by one.
-const READERS: &str = "
+fn readers(rounds: u32) -> String {
+    format!(
+        "
 memory = fill(bytearray(size))
-end([fork(lambda: (look(memory, 8), time.sleep(number * 0.05))) for number in range(8)])
-";
+end([fork(lambda: (look(memory, {rounds}), time.sleep(number * 0.05))) for number in range(8)])
+"
+    )
+}
 
 #[test]
 fn what_children_only_read_is_counted_once() {
-    let outcome = ranks("1", "4G", READERS).succeed();
-    assert_eq!(outcome.stdout, "bad 0\n");
-    held_it_once(&outcome);
+    first_of(ROUNDS, |rounds| {
+        let outcome = ranks("1", "4G", &readers(rounds)).succeed();
+        assert_eq!(outcome.stdout, "bad 0\n");
+        held_it_once(&outcome)
+    });
 }
 
 /// Two ranks of 100 MiB run side by side where there is room for three of them beside what is kept free, and
@@ -65,42 +77,64 @@ fn what_children_only_read_is_counted_once() {
 /// looks.)
 #[test]
 fn ranks_that_share_after_a_fork_are_not_put_into_a_row() {
-    // The second is begun when the first is known to need no more, which may take a part of its time.
-    let program = READERS.replace("look(memory)", "look(memory, 12)");
-    let outcome = ranks("2", "800M", &program).succeed();
-    assert_eq!(outcome.stdout, "bad 0\nbad 0\n");
-    held_it_once(&outcome);
-    let stats = outcome.stats();
-    assert!(stats.max_running == 2 && stats.evictions == 0, "{stats:?}");
-    assert!(!outcome.stderr.contains("more than the budget"), "{}", outcome.stderr);
+    // The second is begun when the first is known to need no more: however long that takes, the children of
+    // the first are there until then.
+    let both = "
+def both():
+    end = time.monotonic() + 300
+    while not all(os.path.exists('begun.%d' % rank) for rank in range(2)) and time.monotonic() < end:
+        time.sleep(0.1)
+open('begun.' + os.environ['BDRUN_RANK'], 'w')
+";
+    first_of(ROUNDS, |rounds| {
+        let dir = Directory::new("begun");
+        let look = readers(rounds);
+        let waits = look.replacen("lambda: (", "lambda: (both(), ", 1);
+        assert_ne!(look, waits);
+        let job = ranks("2", "800M", &format!("{both}{waits}"));
+        let outcome = job.with(|command| command.current_dir(dir.path())).succeed();
+        assert_eq!(outcome.stdout, "bad 0\nbad 0\n");
+        let stats = outcome.stats();
+        assert!(stats.max_running == 2 && stats.evictions == 0, "{stats:?}");
+        assert!(!outcome.stderr.contains("more than the budget"), "{}", outcome.stderr);
+        held_it_once(&outcome)
+    });
 }
 
 /// Meanwhile the parent makes children without end that become other programs.
 #[test]
 fn so_while_programs_are_started_all_the_time() {
-    let program = "
+    first_of(ROUNDS, |rounds| {
+        let program = format!(
+            "
 memory = fill(bytearray(size))
-children = [fork(lambda: look(memory, 6)) for number in range(8)]
-for _ in range(60):
+children = [fork(lambda: look(memory, {rounds})) for number in range(8)]
+for _ in range(10 * {rounds}):
     os.waitpid(fork(lambda: os.execv('/bin/sleep', ['sleep', '0.02'])), 0)
 end(children)
-";
-    let outcome = ranks("1", "4G", program).succeed();
-    assert_eq!(outcome.stdout, "bad 0\n");
-    held_it_once(&outcome);
+"
+        );
+        let outcome = ranks("1", "4G", &program).succeed();
+        assert_eq!(outcome.stdout, "bad 0\n");
+        held_it_once(&outcome)
+    });
 }
 
 /// Shared memory, which each process counts from when it first touches it.
 #[test]
 fn shared_memory_that_children_touch_is_counted_once() {
-    let program = "
+    first_of(ROUNDS, |rounds| {
+        let program = format!(
+            "
 memory = fill(mmap.mmap(-1, size))
 time.sleep(0.5)
-end([fork(lambda: (time.sleep(number * 0.2), look(memory))) for number in range(8)])
-";
-    let outcome = ranks("1", "4G", program).succeed();
-    assert_eq!(outcome.stdout, "bad 0\n");
-    held_it_once(&outcome);
+end([fork(lambda: (time.sleep(number * 0.2), look(memory, {rounds}))) for number in range(8)])
+"
+        );
+        let outcome = ranks("1", "4G", &program).succeed();
+        assert_eq!(outcome.stdout, "bad 0\n");
+        held_it_once(&outcome)
+    });
 }
 
 /// What children write is theirs, and is seen within the time that a look at all pages may take.
@@ -127,27 +161,33 @@ def zeros(size):
     return mmap.mmap(device, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
 ";
 
-/// Fills a mapping slowly, so that it is seen to grow, and tells what is there in the end.
+/// Fills a mapping slowly, so that it is seen to grow, does something at so many MiB, and tells what is there
+/// in the end.
 const SLOWLY: &str = "
-def slowly(memory):
+def slowly(memory, act=lambda mib: None):
     for at in range(0, len(memory), 4096):
         memory[at] = 1 + at % 251
         if at % (1 << 20) == 0:
+            act(at >> 20)
             time.sleep(0.003)
+    act(len(memory) >> 20)
     time.sleep(0.5)
     print(len(memory), zlib.adler32(memory))
 ";
 
 #[test]
 fn private_mappings_of_zeros_are_paged_whole() {
-    let program = format!("{ZEROS}{SLOWLY}slowly(zeros(size))\n");
-    let expected = plainly(&program);
-    let head = ["-np", "2", "--chaos", "50", "--preload", "never", "--", "python3", "-c"];
-    let program = format!("{HEAD}{program}");
-    let outcome = bdrun_args(head.iter().copied().chain([&*program])).succeed();
-    assert_eq!(outcome.stdout, expected.repeat(2));
-    let stats = outcome.stats();
-    assert!(stats.evicted_bytes > SIZE && stats.restored_bytes > SIZE, "{stats:?}");
+    first_of([1, 5, 25], |times| {
+        let program = format!("{ZEROS}{SLOWLY}for _ in range({times}): slowly(zeros(size))\n");
+        let expected = plainly(&program);
+        let head = ["-np", "2", "--chaos", "50", "--preload", "never", "--", "python3", "-c"];
+        let program = format!("{HEAD}{program}");
+        let outcome = bdrun_args(head.iter().copied().chain([&*program])).succeed();
+        assert_eq!(outcome.stdout, expected.repeat(2));
+        let stats = outcome.stats();
+        let moved = stats.evicted_bytes > SIZE && stats.restored_bytes > SIZE;
+        moved.then_some(()).ok_or(format!("{stats:?}"))
+    });
 }
 
 /// Given up, moved, protected, inherited, and counted in by a thread meanwhile. What is shared with the child
@@ -168,9 +208,13 @@ fn mappings_of_zeros_in_parts_are_what_anonymous_ones_are() {
 /// It prints what it should, and that what it wrote stays in RAM is said while it runs.
 fn stays_and_that_is_said(program: &str) {
     let expected = plainly(program);
-    let outcome = ranks("1", "140M", program).succeed();
-    assert_eq!(outcome.stdout, expected);
-    assert!(outcome.stderr.contains("stay in RAM"), "{}", outcome.stderr);
+    let dir = Directory::new("said");
+    let said = dir.path().join("said");
+    let job = ranks("1", "140M", program).with(|command| command.env("SAID", &said)).start();
+    job.wait_for_error("stay in RAM");
+    std::fs::write(&said, "").expect("a file");
+    let outcome = job.wait();
+    assert_eq!((outcome.code, &outcome.stdout), (Some(0), &expected), "{outcome:?}");
 }
 
 /// The kernel's own bound is less than the program needs, and it ends as if there were none.
@@ -180,8 +224,10 @@ fn private_mappings_of_zeros_are_paged_in_parts() {
         Ok(cap) => cap,
         Err(why) => return skipped("cgroup", why),
     };
-    let program = format!("{ZEROS}{SLOWLY}slowly(zeros(3 * size))\n");
-    let expected = plainly(&program);
+    // So far what it needs more has gone by nothing that left.
+    let slowly = "slowly(zeros(3 * size), lambda mib: mib == 176 and until_paged(mib))";
+    let program = format!("{UNTIL_PAGED}{ZEROS}{SLOWLY}{slowly}\n");
+    let expected = plainly(&program.replace(slowly, "slowly(zeros(3 * size))"));
     let outcome = ranks("1", "160M", &program).under(&cap).succeed();
     assert_eq!(outcome.stdout, expected);
     assert!(!outcome.stderr.contains("stay in RAM"), "{}", outcome.stderr);
@@ -199,7 +245,10 @@ fn private_mappings_of_files_stay() {
     stays_and_that_is_said(&format!(
         "{SLOWLY}
 file = os.open('{path}', os.O_RDWR)
-slowly(mmap.mmap(file, 3 * size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE))
+def until_said(mib):
+    while mib == 300 and not os.path.exists(os.environ.get('SAID', '/')):
+        time.sleep(0.01)
+slowly(mmap.mmap(file, 3 * size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE), until_said)
 "
     ));
 }
@@ -218,7 +267,7 @@ fn what_stayed_of_files_is_not_granted_for_ever() {
 def holds():
     return int(open('/proc/self/status').read().split('RssAnon:')[1].split()[0]) >> 10
 def until(reached):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while not reached(holds()) and time.monotonic() < end:
         zlib.adler32(memory[-1 << 20:])
     return reached(holds())

@@ -92,9 +92,10 @@ fn what_is_no_file_of_its_own_stays_what_it_is() {
     let pipe = at("a");
     // To open a pipe that nobody reads yet is an error; and with this it is not at its end before that.
     let held = File::options().read(true).write(true).open(&pipe).unwrap();
+    let mut ours = File::open(pipe).unwrap();
     let reader = std::thread::spawn(move || {
         let mut text = String::new();
-        File::open(pipe).unwrap().read_to_string(&mut text).map(|_| text)
+        ours.read_to_string(&mut text).map(|_| text)
     });
     let outcome = bench.run("--journal", &["-j", "1"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

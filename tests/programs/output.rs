@@ -3,15 +3,14 @@
 
 use std::fs::{self, File};
 use std::io::{PipeReader, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Bdrun, Directory, Job, LIMIT, SOON, bdrun_args, limited, poll, skipped, terminal};
+use crate::besides::may_be_paged;
+use crate::common::{Bdrun, Directory, Job, LIMIT, bdrun_args, first_of, limited, poll, skipped, terminal};
 
-/// Longer than any grace, and shorter than [`LIMIT`]: a job that was told to end takes 5 s at most.
-const TOLD: Duration = Duration::from_secs(60);
 /// What a pipe can hold.
 const PIPE: usize = 64 << 10;
 
@@ -134,16 +133,25 @@ fn a_last_line_without_an_end_gets_one_only_if_another_follows() {
     outcome.failed_with(3, &["\nbdrun: error: rank"]);
 }
 
-/// Waits until a pipe that nobody reads is full.
+/// Whether a pipe that nobody reads is full.
+fn is_full(pipe: &PipeReader) -> bool {
+    let mut count: libc::c_int = 0;
+    // SAFETY: writes a number to a local.
+    let done = unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &mut count) };
+    // A page at its end may be used in part.
+    done == 0 && count as usize > PIPE - 4096
+}
+
+/// Waits until it is.
 fn wait_full(pipe: &PipeReader) {
-    let full = poll(SOON, || {
-        let mut count: libc::c_int = 0;
-        // SAFETY: writes a number to a local.
-        let done = unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &mut count) };
-        // A page at its end may be used in part.
-        (done == 0 && count as usize > PIPE - 4096).then_some(())
-    });
-    assert!(full.is_some(), "nobody fills the pipe");
+    assert!(poll(LIMIT, || is_full(pipe).then_some(())).is_some(), "nobody fills the pipe");
+}
+
+/// Whether nothing more can be written to a terminal.
+fn stands_still(terminal: &OwnedFd) -> bool {
+    let mut asked = libc::pollfd { fd: terminal.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    // SAFETY: reads and writes a local.
+    unsafe { libc::poll(&raw mut asked, 1, 0) == 0 }
 }
 
 /// Waits until the ranks have printed more than the pipe of the reader takes: what they print more slowly
@@ -172,50 +180,61 @@ fn piped(bdrun: Bdrun) -> (Bdrun, PipeReader) {
     (bdrun.with(|command| command.stdout(writer)), reader)
 }
 
-/// As `bdrun … | less` where nobody turns the page.
-#[test]
-fn a_job_that_nobody_reads_ends_when_it_is_told_to() {
-    for by_signal in [false, true] {
-        let Some((window, theirs)) = terminal::both_ends() else { return };
-        // Long enough for all to be full by then.
-        let limit = if by_signal { "1h" } else { "10s" };
-        let args = ["-np", "2", "--timeout", limit, "--preload", "never", "sh", "-c", "yes 2>/dev/null"];
-        let (bdrun, reader) = piped(bdrun_args(args));
-        let job = bdrun.with(|command| command.stderr(theirs)).within(TOLD).start();
-        let shown = terminal::reading(window);
+/// As `bdrun … | less` where nobody turns the page. What was shown at the terminal; nothing if there is none.
+fn shown_while_nobody_reads(limit: &str, by_signal: bool) -> Option<String> {
+    let (window, theirs) = terminal::both_ends()?;
+    let args = ["-np", "2", "--timeout", limit, "--preload", "never", "sh", "-c", "yes 2>/dev/null"];
+    let (bdrun, reader) = piped(bdrun_args(args));
+    let job = bdrun.with(|command| command.stderr(theirs)).within(2 * LIMIT).start();
+    let shown = terminal::reading(window);
+    if by_signal {
         wait_full(&reader);
         wait_for_more(&job);
-        if by_signal {
-            job.signal(libc::SIGTERM);
-        }
-        let outcome = job.wait();
-        assert_eq!(outcome.code, Some(if by_signal { 143 } else { 124 }), "{outcome:?}");
-        let shown = shown.join().unwrap();
-        assert!(shown.contains("was not read"), "{shown:?}");
-        drop(reader);
+        job.signal(libc::SIGTERM);
     }
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(if by_signal { 143 } else { 124 }), "{outcome:?}");
+    drop(reader);
+    Some(shown.join().unwrap())
 }
 
-/// The terminal itself stands still, as after ^S: neither live line nor account can be written.
+#[test]
+fn a_job_that_nobody_reads_ends_when_it_is_told_to() {
+    let said = |shown: String| shown.contains("was not read").then_some(()).ok_or(shown);
+    let Some(shown) = shown_while_nobody_reads("1h", true) else { return };
+    assert_eq!(said(shown), Ok(()));
+    // Long enough for all to be full by then.
+    first_of(["10s", "100s", "500s"], |limit| said(shown_while_nobody_reads(limit, false).unwrap()));
+}
+
+/// The terminal itself stands still, as after ^S: neither live line nor account can be written. Or the job's
+/// time was over before it did.
+fn ends_at_a_terminal_that_stands_still(output: &str, limit: &str, by_signal: bool) -> Result<(), String> {
+    let Some((window, theirs)) = terminal::both_ends() else { return Ok(()) };
+    let args = ["-np", "2", "--timeout", limit, "--output", output, "sh", "-c", "yes >&2 & yes"];
+    let (stdout, terminal) = (theirs.try_clone().unwrap(), theirs.try_clone().unwrap());
+    let job = bdrun_args(args).with(|command| command.stdout(stdout).stderr(theirs)).within(2 * LIMIT);
+    let job = job.start();
+    // At the end there may be room again for a little.
+    let stood = poll(LIMIT, || match stands_still(&terminal) {
+        false if !job.has_ended() => None,
+        stood => Some(stood),
+    });
+    if by_signal {
+        job.signal(libc::SIGTERM);
+    }
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(if by_signal { 143 } else { 124 }), "{output} {outcome:?}");
+    drop(window);
+    if stood == Some(true) { Ok(()) } else { Err(format!("{outcome:?}")) }
+}
+
 #[test]
 fn a_terminal_that_stands_still_does_not_stop_the_job() {
     for output in ["human", "json", "quiet"] {
-        for by_signal in [false, true] {
-            let Some((window, theirs)) = terminal::both_ends() else { return };
-            let limit = if by_signal { "1h" } else { "2s" };
-            let script = "yes >&2 & yes";
-            let args = ["-np", "2", "--timeout", limit, "--output", output, "sh", "-c", script];
-            let stdout = theirs.try_clone().unwrap();
-            let job = bdrun_args(args).with(|command| command.stdout(stdout).stderr(theirs)).within(TOLD);
-            let mut job = job.start();
-            if by_signal {
-                job.wait_for_ranks(2);
-                job.signal(libc::SIGTERM);
-            }
-            let outcome = job.wait();
-            assert_eq!(outcome.code, Some(if by_signal { 143 } else { 124 }), "{output} {outcome:?}");
-            drop(window);
-        }
+        assert_eq!(ends_at_a_terminal_that_stands_still(output, "1h", true), Ok(()));
+        let limits = ["2s", "20s", "200s"];
+        first_of(limits, |limit| ends_at_a_terminal_that_stands_still(output, limit, false));
     }
 }
 
@@ -279,7 +298,7 @@ while rank == '1' and not os.path.exists(there + '/go'): time.sleep(0.01)
 memory = bytearray(60 << 20)
 memory[::4096] = b'y' * (len(memory) // 4096)
 if rank == '0': sys.stdout.write('y\\n' * 500000)
-while memory.count(b'y') == len(memory) // 4096 and rank == '1' and time.process_time() < 0.5: pass
+while memory.count(b'y') == len(memory) // 4096 and rank == '1' and not os.path.exists(there + '/seen'): pass
 assert memory.count(b'y') == len(memory) // 4096
 open(there + '/done.' + rank, 'w')";
     let path = dir.path().display().to_string();
@@ -292,6 +311,10 @@ open(there + '/done.' + rank, 'w')";
     let shown = terminal::reading(window);
     wait_full(&reader);
     fs::write(at("go"), "").unwrap();
+    if may_be_paged() {
+        assert!(job.sees(|rank| rank["out"].as_u64() > Some(20 << 20)), "{}", job.situation());
+    }
+    fs::write(at("seen"), "").unwrap();
     wait_for(&at("done.1"));
     assert!(!at("done.0").exists(), "rank 0 waits for its reader");
     let mut text = String::new();
@@ -312,12 +335,12 @@ fn standard_error_is_heard_while_standard_output_is_not_read() {
     let go = dir.path().join("go");
     let script = format!(
         "if [ $0 = 0 ]; then exec yes; fi
-        until [ -e {} ]; do sleep 0.01; done; echo an error >&2; sleep 100",
+        until [ -e {} ]; do sleep 0.01; done; echo an error >&2; sleep 1000",
         go.display()
     );
     let (bdrun, reader) = piped(bdrun_args(["-np", "2", "sh", "-c", &script, "{rank}"]));
     let (errors, writer) = std::io::pipe().unwrap();
-    let job = bdrun.with(|command| command.stderr(writer)).within(TOLD).start();
+    let job = bdrun.with(|command| command.stderr(writer)).start();
     wait_full(&reader);
     fs::write(go, "").unwrap();
     let mut line = String::new();
@@ -330,40 +353,38 @@ fn standard_error_is_heard_while_standard_output_is_not_read() {
     assert!(rest.join().unwrap().contains("was not read"));
 }
 
-/// Every rank has ended, and what they printed waits for its reader.
-fn unread(limit: &str) -> (Job, PipeReader) {
+/// Every rank has ended, and what they printed waits for its reader; or the job's time was over before.
+fn unread(limit: &str) -> Option<(Job, PipeReader)> {
     let dir = Directory::new("unread");
     // The pipe of each holds all of it, that of the reader a third.
     let script = format!("yes | head -c 60000; : > {}/done.$0", dir.path().display());
     let (bdrun, reader) = piped(bdrun_args(["-np", "3", "--timeout", limit, "sh", "-c", &script, "{rank}"]));
-    let job = bdrun.within(TOLD).start();
-    wait_full(&reader);
-    for rank in 0..3 {
-        wait_for(&dir.path().join(format!("done.{rank}")));
-    }
-    (job, reader)
+    let job = bdrun.within(2 * LIMIT).start();
+    let done = || (0..3).all(|rank| dir.path().join(format!("done.{rank}")).exists());
+    let (waits, over) = (|| is_full(&reader) && done(), || job.has_ended());
+    assert!(poll(LIMIT, || (waits() || over()).then_some(())).is_some(), "{}", job.situation());
+    waits().then_some((job, reader))
 }
 
 #[test]
 fn a_job_whose_ranks_have_ended_waits_for_its_reader_but_can_be_ended() {
-    let (job, mut reader) = unread("1h");
+    let (job, mut reader) = unread("1h").unwrap();
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
     assert_eq!((job.wait().code, text.len()), (Some(0), 180_000));
 
-    let (job, reader) = unread("1h");
+    let (job, reader) = unread("1h").unwrap();
     job.signal(libc::SIGTERM);
     let outcome = job.wait();
     outcome.failed_with(143, &["was not read"]);
     assert_eq!(outcome.stats().status, "interrupted");
     drop(reader);
 
-    let (job, reader) = unread("10s");
-    let outcome = job.wait();
-    outcome.failed_with(124, &["was not read"]);
+    let (job, reader) = first_of(["10s", "100s", "500s"], |limit| unread(limit).ok_or("it was over".into()));
+    job.wait().failed_with(124, &["was not read"]);
     drop(reader);
 
-    let (job, reader) = unread("1h");
+    let (job, reader) = unread("1h").unwrap();
     drop(reader);
     assert_eq!(job.wait().code, Some(141), "a reader that has gone");
 }
@@ -371,16 +392,9 @@ fn a_job_whose_ranks_have_ended_waits_for_its_reader_but_can_be_ended() {
 /// Who reads when the job is told to end gets all of it.
 #[test]
 fn what_is_read_is_not_lost_to_the_first_signal() {
-    let (job, mut reader) = unread("1h");
-    // Those who make ranks end when the last end was heard: from then on nothing but the output is waited
-    // for.
-    let threads = format!("/proc/{}/task", job.pid());
-    let spawns = || {
-        let threads = fs::read_dir(&threads).unwrap().flatten();
-        let mut names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
-        names.any(|name| name.trim_end() == "bdrun-spawner")
-    };
-    assert!(poll(LIMIT, || (!spawns()).then_some(())).is_some(), "the ends are not heard");
+    let (job, mut reader) = unread("1h").unwrap();
+    // From then on nothing but the output is waited for.
+    job.wait_for_all_ends();
     job.signal(libc::SIGTERM);
     job.wait_for_error("what the ranks have printed is waited for");
     let mut text = String::new();
@@ -428,9 +442,9 @@ fn an_account_that_nobody_reads_is_given_up() {
         } else {
             command.stdout(Stdio::null()).stderr(writer);
         }
-        let mut child = command.args(["sleep", "100"]).stdin(Stdio::null()).spawn().unwrap();
+        let mut child = command.args(["sleep", "1000"]).stdin(Stdio::null()).spawn().unwrap();
         drop(command);
-        let status = poll(TOLD, || child.try_wait().unwrap());
+        let status = poll(LIMIT, || child.try_wait().unwrap());
         if status.is_none() {
             child.kill().unwrap();
             child.wait().unwrap();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::common::chaos::{
     Chaos, PYTHON, args, compiled, compiles, plainly, python_with, source, text, text_file,
 };
-use crate::common::{Directory, LIMIT, SOON, bdrun_args, limited, poll, proc, program, skipped};
+use crate::common::{Directory, LIMIT, bdrun_args, first_of, limited, poll, proc, program, skipped};
 
 fn is_full() -> bool {
     std::env::var_os("BDRUN_OUTSIDE_FULL").is_some()
@@ -215,18 +215,19 @@ fn a_killed_master_leaves_nothing_of_them() {
     if nobody && !nobody_can_run_it() {
         return;
     }
-    let (times, dir) = (size(3, 1), Directory::new("outside"));
+    let dir = Directory::new("outside");
     let (script, partition) = (dir.script("family", FAMILY), program("partition"));
-    let expected: BTreeMap<u32, String> = (0..RANKS)
-        .map(|rank| {
+    let alone = |times: usize| -> BTreeMap<u32, String> {
+        let alone = |rank| {
             let command =
                 args([&partition.display(), &"steady", &format!("{}M", 4 + 4 * rank), &rank, &times]);
             (rank, text(&plainly(&command).stdout))
-        })
-        .collect();
+        };
+        (0..RANKS).map(alone).collect()
+    };
     // Without root there is nobody to end a daemon when the master is dead: see the failure model.
     let daemon = if is_root() && !nobody { "1" } else { "0" };
-    let job = || {
+    let job = |times: usize| {
         let results = Directory::new("results");
         results.open_to_all();
         let options = format!("-np {RANKS} --chaos 5 --preload never --output quiet --");
@@ -243,7 +244,7 @@ fn a_killed_master_leaves_nothing_of_them() {
         (if nobody { job.by_nobody() } else { job }, results)
     };
     // What is there must be right and whole.
-    let check = |results: &Directory| {
+    let check = |results: &Directory, expected: &BTreeMap<u32, String>| {
         let found: Vec<u32> =
             (0..RANKS).filter(|rank| results.path().join(rank.to_string()).exists()).collect();
         for rank in &found {
@@ -252,33 +253,38 @@ fn a_killed_master_leaves_nothing_of_them() {
         }
         found.len()
     };
-    let (whole, results) = job();
-    let outcome = whole.succeed();
-    assert_eq!(check(&results), RANKS as usize, "undisturbed");
-    assert!(outcome.stats().ranks.iter().any(|rank| rank.evictions > 0), "nothing was moved: {outcome:?}");
+    // Undisturbed, and long enough for some to be moved.
+    let (times, expected, wall) = first_of([1, 3, 9], |more| {
+        let times = size(3, 1) * more;
+        let (expected, (whole, results)) = (alone(times), job(times));
+        let outcome = whole.succeed();
+        assert_eq!(check(&results, &expected), RANKS as usize, "undisturbed");
+        let moved = outcome.stats().ranks.iter().any(|rank| rank.evictions > 0);
+        if moved { Ok((times, expected, outcome.wall)) } else { Err(format!("{outcome:?}")) }
+    });
 
     let seed = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64;
     eprintln!("seed {seed}");
     let (mut ended, mut slowest, mut state) = (0, Duration::ZERO, seed | 1);
     for _ in 0..kills {
-        let (job, results) = job();
+        let (job, results) = job(times);
         let mut job = job.start();
         job.wait_for_ranks(1);
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(outcome.wall.mul_f64((state >> 33) as f64 / f64::from(1u32 << 31)));
+        std::thread::sleep(wall.mul_f64((state >> 33) as f64 / f64::from(1u32 << 31)));
         let begin = Instant::now();
         job.signal(libc::SIGKILL);
-        let gone = poll(SOON, || job.processes().is_empty().then_some(()));
+        let gone = poll(LIMIT, || job.processes().is_empty().then_some(()));
         let left = if gone.is_some() { Vec::new() } else { job.processes() };
         // Or they would go on for ever.
         left.iter().for_each(|&(pid, _)| proc::kill(pid, libc::SIGKILL));
-        assert!(left.is_empty(), "{SOON:?} after the master's end there were still {left:?}");
+        assert!(left.is_empty(), "{LIMIT:?} after the master's end there were still {left:?}");
         slowest = slowest.max(begin.elapsed());
         // That nothing is left in the scratch directory either is checked for every job.
         let end = job.wait();
         // The moment may have come after the end.
         assert!(end.signal == Some(libc::SIGKILL) || end.code == Some(0), "{end:?}");
-        ended += check(&results);
+        ended += check(&results, &expected);
     }
     eprintln!(
         "{kills} masters killed: all processes gone within {slowest:?}; {ended} ranks had ended, with the right results"
@@ -293,7 +299,7 @@ fn partitions_that_do_not_fit() {
     let seeds: Vec<u64> = (0..12).collect();
     let plain = |mode: &str, seed: u64| {
         let bytes = format!("{}M", 40 + seed * 7 % 17);
-        text(&limited(Command::new(&partition).args([mode, &bytes, &seed.to_string()]), SOON).stdout)
+        text(&limited(Command::new(&partition).args([mode, &bytes, &seed.to_string()]), LIMIT).stdout)
     };
     for mode in ["steady", "late"] {
         let dir = Directory::new("parts");
@@ -327,9 +333,9 @@ fn partitions_that_do_not_fit() {
     }
 }
 
-/// Handles what it is sent, and computes for a while.
+/// Handles what it is sent, and computes until a file is there.
 const HANDLES_USR: &str = "
-import signal, sys, time
+import os, signal, sys
 for number in (signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, lambda *_: None)
 print('ready', sys.argv[1], flush=True)
@@ -337,7 +343,7 @@ memory = bytearray(60 << 20)
 for at in range(0, len(memory), 4096):
     memory[at] = 1
 x = 0
-while time.process_time() < 1.5:
+while not os.path.exists(sys.argv[2]):
     x += sum(memory[at] for at in range(0, len(memory), 65536))
 print('ok', sys.argv[1], flush=True)
 ";
@@ -348,15 +354,19 @@ print('ok', sys.argv[1], flush=True)
 fn user_signals_to_bdrun_kill_nobody_who_is_held_or_out() {
     let args =
         ["-np", "2", "--processors", "2", "--memory", "100M", "--preload", "never", "--", "python3", "-c"];
-    let job = bdrun_args(args.into_iter().chain([HANDLES_USR, "{rank}"])).within(4 * SOON).start();
+    let dir = Directory::new("user-signals");
+    let go = dir.path().join("go").display().to_string();
+    let job = bdrun_args(args.into_iter().chain([HANDLES_USR, "{rank}", &go])).start();
     job.wait_for_output("ready 0");
     job.wait_for_output("ready 1");
-    // Only one of them fits: by now the other stands still, or is out.
-    std::thread::sleep(Duration::from_millis(700));
+    // Only one of them fits.
+    assert!(job.sees_held_or_out(), "{}", job.situation());
     for signal in [libc::SIGUSR1, libc::SIGWINCH, libc::SIGUSR2, libc::SIGCONT] {
         job.signal(signal);
         std::thread::sleep(Duration::from_millis(50));
     }
+    job.wait_until_out();
+    std::fs::write(go, "").expect("a file");
     let outcome = job.wait();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stdout.contains("ok 0") && outcome.stdout.contains("ok 1"), "{outcome:?}");
@@ -372,7 +382,7 @@ import sys, time
 memory = bytearray((80 if sys.argv[1] == '1' else 5) << 20)
 for at in range(0, len(memory), 4096):
     memory[at] = 1
-time.sleep(1)
+time.sleep(1000 if sys.argv[1] == '1' else 0)
 print('ok', sys.argv[1], flush=True)
 ";
     let args = ["-np", "3", "--memory", "2G", "--rank-memory", "40M", "--keep-going", "--preload", "never"];

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
-use crate::common::{Directory, SOON, bdrun_args, poll, program, skipped};
+use crate::common::{Directory, LIMIT, bdrun_args, poll, program, skipped};
 
 /// A standard input, and who writes it.
 fn written(write: impl FnOnce(&mut dyn Write) + Send + 'static) -> (Stdio, JoinHandle<()>) {
@@ -27,7 +27,7 @@ fn ranks_begin_before_their_list_ends() {
             writeln!(out, "{part}\n").expect("it is read");
             // The list goes on only once this one has ended.
             let ended = || fs::read_to_string(at.join(part)).ok().filter(|text| !text.is_empty());
-            assert!(poll(SOON * 3, ended).is_some(), "{part} has not run");
+            assert!(poll(LIMIT, ended).is_some(), "{part} has not run");
         }
     });
     let out = dir.path().join("{}");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::{Directory, bdrun_args, limited, program, skipped};
+use crate::common::{Directory, bdrun_args, first_of, limited, program, skipped};
 
 /// What a page was given.
 fn data(page: &Path) -> Value {
@@ -32,35 +32,42 @@ fn spent(history: &Value, state: &str) -> f64 {
 
 #[test]
 fn a_job_that_is_paged_shows_it() {
-    let dir = Directory::new("pictures");
-    let (page, trace) = (path(&dir, "page.html"), path(&dir, "trace.json"));
-    let phases = program("phases").display().to_string();
-    let line = format!("-np 8 --memory 120M --report {page} --trace {trace} -- {phases} 32 3 rw 64 1");
-    let outcome = bdrun_args(line.split(' ')).succeed();
-    let stats = outcome.stats();
-    let data = data(Path::new(&page));
-    assert!(data["line"].as_str().unwrap().contains("phases 32 3 rw 64 1"), "{}", data["line"]);
-    assert_eq!(data["stats"]["evicted_bytes"].as_u64(), Some(stats.evicted_bytes));
-    let history = &data["history"];
-    let column = |name: &str| -> Vec<u64> {
-        history[name].as_array().unwrap().iter().map(|value| value.as_u64().unwrap()).collect()
-    };
-    let (held, written) = (column("held"), column("written"));
-    assert_eq!(held.len(), history["t"].as_array().unwrap().len());
-    let most = *held.iter().max().unwrap();
-    assert!(most > stats.budget_bytes / 2 && most <= stats.peak_resident_bytes, "{most}: {stats:?}");
-    assert!(column("budget").iter().all(|&budget| budget == stats.budget_bytes));
-    assert!(written.is_sorted() && *written.last().unwrap() <= stats.scratch_written_bytes);
-    assert_eq!(history["ranks"].as_array().unwrap().len(), 8);
-    assert!(spent(history, "out") > 0.0 && spent(history, "running") > 0.0);
-    let lived = |lane: &Value| lane[0].as_f64().unwrap() < 1.0 + stats.wall_s;
-    assert!(history["ranks"].as_array().unwrap().iter().all(lived));
+    // Its samples are of moments: of a short job there may be none that shows much.
+    first_of([3, 15, 75], |rounds| {
+        let dir = Directory::new("pictures");
+        let (page, trace) = (path(&dir, "page.html"), path(&dir, "trace.json"));
+        let phases = program("phases").display().to_string();
+        let line =
+            format!("-np 8 --memory 120M --report {page} --trace {trace} -- {phases} 32 {rounds} rw 64 1");
+        let outcome = bdrun_args(line.split(' ')).succeed();
+        let stats = outcome.stats();
+        let data = data(Path::new(&page));
+        let command = format!("phases 32 {rounds} rw 64 1");
+        assert!(data["line"].as_str().unwrap().contains(&command), "{}", data["line"]);
+        assert_eq!(data["stats"]["evicted_bytes"].as_u64(), Some(stats.evicted_bytes));
+        let history = &data["history"];
+        let column = |name: &str| -> Vec<u64> {
+            history[name].as_array().unwrap().iter().map(|value| value.as_u64().unwrap()).collect()
+        };
+        let (held, written) = (column("held"), column("written"));
+        assert_eq!(held.len(), history["t"].as_array().unwrap().len());
+        let most = *held.iter().max().unwrap();
+        assert!(most <= stats.peak_resident_bytes, "{most}: {stats:?}");
+        assert!(column("budget").iter().all(|&budget| budget == stats.budget_bytes));
+        assert!(written.is_sorted() && *written.last().unwrap() <= stats.scratch_written_bytes);
+        assert_eq!(history["ranks"].as_array().unwrap().len(), 8);
+        assert!(spent(history, "out") > 0.0 && spent(history, "running") > 0.0);
+        let lived = |lane: &Value| lane[0].as_f64().unwrap() < 1.0 + stats.wall_s;
+        assert!(history["ranks"].as_array().unwrap().iter().all(lived));
 
-    let trace: Value = serde_json::from_slice(&fs::read(trace).unwrap()).unwrap();
-    let events = trace["traceEvents"].as_array().unwrap();
-    let outs = events.iter().filter(|event| event["ph"] == "X" && event["name"] == "out");
-    let out: f64 = outs.map(|event| event["dur"].as_f64().unwrap()).sum();
-    assert!((out / 1e6 - spent(history, "out")).abs() < 0.1, "{out}");
+        let trace: Value = serde_json::from_slice(&fs::read(trace).unwrap()).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        let outs = events.iter().filter(|event| event["ph"] == "X" && event["name"] == "out");
+        let out: f64 = outs.map(|event| event["dur"].as_f64().unwrap()).sum();
+        // Each time is rounded.
+        assert!((out / 1e6 - spent(history, "out")).abs() < 0.1 * f64::from(rounds / 3), "{out}");
+        (most > stats.budget_bytes / 2).then_some(()).ok_or(format!("{most}: {stats:?}"))
+    });
 }
 
 /// Who failed, and why, is what a page is looked at for.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Directory, Job, SOON, bdrun_args, poll, proc, skipped};
+use crate::common::{Directory, Job, LIMIT, bdrun_args, poll, proc, skipped};
 
 /// Both kinds of ranks: those that may join a communicator, and independent ones.
 const KINDS: [&str; 2] = ["auto", "never"];
@@ -34,7 +34,7 @@ fn a_rank_finds_itself_in_proc() {
 #[test]
 fn a_ranks_number_is_the_machines() {
     for kind in KINDS {
-        let script = "echo $BDRUN_RANK $$; exec sleep 60";
+        let script = "echo $BDRUN_RANK $$; exec sleep 1000";
         let mut job = bdrun_args(shell("2", kind, script)).start();
         let there = job.wait_for_ranks(2);
         let lines: Vec<String> = there.iter().map(|(rank, pid)| format!("{rank} {pid}\n")).collect();
@@ -114,7 +114,7 @@ fn threads_have_the_numbers_that_proc_lists() {
 
 /// A child in the rank's group, and one that has left parents, group and session.
 const DAEMON: &str =
-    "sleep 300 & (setsid sh -c 'sleep 301 & exec sleep 302' &) ; echo started $BDRUN_RANK; sleep 303";
+    "sleep 3000 & (setsid sh -c 'sleep 3001 & exec sleep 3002' &) ; echo started $BDRUN_RANK; sleep 3003";
 
 fn with_daemons(kind: &str) -> Job {
     let job = bdrun_args(shell("2", kind, DAEMON)).start();
@@ -125,7 +125,7 @@ fn with_daemons(kind: &str) -> Job {
         // Those that look after it may have begun later than its ranks on a machine with much to do.
         (sleeping == 8 && keepers(&job).len() == 2).then_some(())
     };
-    assert!(poll(SOON, there).is_some(), "{:?}", job.processes());
+    assert!(poll(LIMIT, there).is_some(), "{:?}", job.processes());
     job
 }
 
@@ -200,7 +200,7 @@ fn a_killed_keeper_is_replaced() {
             let now = keepers(&job);
             (now.len() == 2 && now.is_disjoint(&first)).then_some(())
         };
-        assert!(poll(SOON, replaced).is_some(), "{kind}: {first:?}, {:?}", keepers(&job));
+        assert!(poll(LIMIT, replaced).is_some(), "{kind}: {first:?}, {:?}", keepers(&job));
         job.signal(libc::SIGKILL);
         assert_eq!(job.wait().signal, Some(libc::SIGKILL), "{kind}");
     }

@@ -10,7 +10,9 @@ use std::process::Command;
 use crate::common::chaos::{
     Chaos, PYTHON, args, compiled, lines, plainly, python_with, source, text, text_file,
 };
-use crate::common::{Bdrun, Directory, LIMIT, Outcome, bdrun, bdrun_args, executable_copy, limited};
+use crate::common::{
+    Bdrun, Directory, LIMIT, Outcome, bdrun, bdrun_args, executable_copy, first_of, limited,
+};
 use crate::common::{libraries::libraries, program, skipped};
 
 const MIB: u64 = 1 << 20;
@@ -159,11 +161,15 @@ fn c_program_is_ok(name: &str, flags: &[&str], seconds: u32) {
     let mut alone = Command::new(&program);
     let alone = limited(alone.arg("0").env("LD_PRELOAD", &library), LIMIT);
     assert_eq!((text(&alone.stdout).as_str(), text(&alone.stderr)), ("ok\n", String::new()), "without bdrun");
-    let words = args([&program.display(), &seconds]);
-    let options = ["-np", "2", "--chaos", "5", "--preload", "always"].map(String::from);
-    let outcome = bdrun_args(options.into_iter().chain(words)).succeed();
-    assert_eq!(outcome.stdout, "ok\nok\n");
-    assert!(outcome.stats().evictions > 0 || seconds == 0, "{:?}", outcome.stats());
+    // On a busy machine it may be through before it is moved.
+    first_of([1, 5, 25], |times| {
+        let words = args([&program.display(), &(seconds * times)]);
+        let options = ["-np", "2", "--chaos", "5", "--preload", "always"].map(String::from);
+        let outcome = bdrun_args(options.into_iter().chain(words)).succeed();
+        assert_eq!(outcome.stdout, "ok\nok\n");
+        let moved = outcome.stats().evictions > 0 || seconds == 0;
+        moved.then_some(()).ok_or(format!("{:?}", outcome.stats()))
+    });
 }
 
 #[test]
@@ -207,16 +213,22 @@ fn asynchronous_reads_lose_nothing() {
         let options = ["-np", "2", "--chaos", "5", "--preload", "always", "--"].map(String::from);
         bdrun_args(options.into_iter().chain(words)).run()
     };
-    for words in [&["2"][..], &["1", "uring"]] {
-        let outcome = job(words);
-        if outcome.code == Some(77) {
-            skipped("kernel", format!("no asynchronous I/O of this kind here: {words:?}"));
-            continue;
-        }
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(0), "ok\nok\n"), "{outcome:?}");
-        assert!(outcome.stderr.contains("asynchronous I/O of its own"), "{outcome:?}");
-        // It may have been evicted before it made the ring, which was before it filled its memory.
-        assert_eq!(outcome.stats().evicted_bytes > MIB, words.len() == 1, "{outcome:?}");
+    for (seconds, kind) in [(2, None), (1, Some("uring"))] {
+        // How soon it may leave is a matter of the machine's load.
+        first_of([1, 5, 25], |times| {
+            let seconds = (seconds * times).to_string();
+            let outcome = job(&[&*seconds].into_iter().chain(kind).collect::<Vec<_>>());
+            if outcome.code == Some(77) {
+                skipped("kernel", format!("no asynchronous I/O of this kind here: {kind:?}"));
+                return Ok(());
+            }
+            assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(0), "ok\nok\n"), "{outcome:?}");
+            let moved = outcome.stats().evicted_bytes > MIB;
+            // It may have been evicted before it made the ring, which was before it filled its memory.
+            assert!(!moved || kind.is_none(), "{outcome:?}");
+            let said = outcome.stderr.contains("asynchronous I/O of its own");
+            (said && moved == kind.is_none()).then_some(()).ok_or(format!("{outcome:?}"))
+        });
     }
 }
 

@@ -22,7 +22,7 @@ struct Work(Directory);
 impl Work {
     /// What the program does for the last part when the others are done; the second time it sorts.
     const FAILS: &str = "exit 3";
-    const SLEEPS: &str = "echo >asked; exec sleep 600";
+    const SLEEPS: &str = "echo >asked; exec sleep 1000";
 
     fn new(name: &str, last: &str) -> Self {
         let dir = Directory::new(&format!("recipes-{name}"));
@@ -39,7 +39,7 @@ impl Work {
              case $1 in *6.txt) if [ ! -e {here}/second ]; then\n\
              n=0\n\
              until [ -e sorted/1.txt ] && [ -e sorted/2.txt ] && [ -e sorted/3.txt ] && [ -e sorted/4.txt ] && [ -e sorted/5.txt ]; do\n\
-             n=$((n + 1)); [ $n -lt 600 ] || exit 4; sleep 0.1; done\n\
+             n=$((n + 1)); [ $n -lt 6000 ] || exit 4; sleep 0.1; done\n\
              {last}; fi;; esac\n\
              exec sort \"$1\"\n"
         );

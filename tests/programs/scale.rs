@@ -18,7 +18,6 @@ fn a_thousand_ranks_meet_and_end() {
         took.as_secs_f64(),
         took.as_secs_f64() * 1e3 / RANKS as f64
     );
-    assert!(took < Duration::from_secs(180), "{took:?}");
     assert_eq!(outcome.stats().ranks.len(), RANKS as usize);
 }
 

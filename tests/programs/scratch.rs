@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::chaos::{args, compiled, plainly, text};
 use crate::common::{
-    Bdrun, Directory, Job, Outcome, SOON, bdrun_args, bdrun_on, poll, proc, program, skipped,
+    Bdrun, Directory, Job, LIMIT, Outcome, bdrun_args, bdrun_on, first_of, poll, program, skipped,
 };
 use crate::full_disk::SmallDisk;
 
@@ -70,13 +70,24 @@ fn ranks_that_are_moved_from_outside_end_with_122() {
     let directory = disk.scratch.path().display().to_string();
     let partition = program("partition");
     let job = "-np 3 --memory 2G --chaos 10 --preload never --";
-    let plain = |rank| text(&plainly(&args([&partition.display(), &"steady", &"24M", &rank, &20])).stdout);
-    let right: String = (0..3).map(plain).collect();
+    let words = |rank: &str, times: u32| args([&partition.display(), &"steady", &"24M", &rank, &times]);
+    let right = |times| -> String {
+        (0..3).map(|rank: u32| text(&plainly(&words(&rank.to_string(), times)).stdout)).collect()
+    };
+    let first = right(20);
     for (fault, word) in FAULTS.into_iter().cycle().take(10) {
-        let words = args([&partition.display(), &"steady", &"24M", &"{rank}", &20]);
-        let outcome = disk.job(fault, job.split(' ').map(String::from).chain(words)).run();
-        broken(&outcome, &[word, &directory]);
-        assert!(outcome.stdout.lines().all(|line| right.contains(line)), "{outcome:?}");
+        // On a busy machine all may be through before one is moved.
+        first_of([20, 200, 2000], |times| {
+            let words = words("{rank}", times);
+            let outcome = disk.job(fault, job.split(' ').map(String::from).chain(words)).run();
+            let right = if times == 20 { first.clone() } else { right(times) };
+            assert!(outcome.stdout.lines().all(|line| right.contains(line)), "{outcome:?}");
+            if outcome.code == Some(0) {
+                return Err(format!("{fault}: {outcome:?}"));
+            }
+            broken(&outcome, &[word, &directory]);
+            Ok(())
+        });
     }
 }
 
@@ -113,15 +124,16 @@ fn ran_in_parts(outcome: &Outcome) -> bool {
 fn a_rank_in_parts_ends_with_122() {
     let Some(disk) = Dying::new() else { return };
     let directory = disk.scratch.path().display().to_string();
-    // Many rounds: on a busy machine it may be through with a few before it is paged.
+    // Rounds without end: on a busy machine many may pass before it is paged.
     let right = text(&plainly(&args([&"python3", &"-c", &SWEEPS, &192, &40])).stdout);
     for (fault, word) in FAULTS.into_iter().cycle().take(6) {
-        let outcome = disk.job(fault, larger("40")).run();
+        let outcome = disk.job(fault, larger("1000000")).run();
         if !ran_in_parts(&outcome) {
             return;
         }
         broken(&outcome, &[word, &directory]);
-        assert!(right.starts_with(&outcome.stdout) && outcome.stdout.len() < right.len(), "{outcome:?}");
+        let said = &outcome.stdout;
+        assert!(right.starts_with(said) || said.starts_with(&right), "{outcome:?}");
     }
 }
 
@@ -132,15 +144,17 @@ fn a_rank_in_parts_goes_on_when_scratch_is_full() {
         Ok(disk) => disk,
         Err(why) => return skipped("mount", why),
     };
-    let outcome = bdrun_on(disk.path(), larger("2")).run();
-    if !ran_in_parts(&outcome) {
-        return;
-    }
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let alone = plainly(&args([&"python3", &"-c", &SWEEPS, &192, &2]));
-    assert_eq!(outcome.stdout, text(&alone.stdout));
-    assert!(outcome.stats().evicted_bytes > 0, "{outcome:?}");
-    assert_eq!(disk.used(), 0);
+    first_of(["2", "20", "200"], |rounds| {
+        let outcome = bdrun_on(disk.path(), larger(rounds)).run();
+        if !ran_in_parts(&outcome) {
+            return Ok(());
+        }
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let alone = plainly(&args([&"python3", &"-c", &SWEEPS, &192, &rounds]));
+        assert_eq!(outcome.stdout, text(&alone.stdout));
+        assert_eq!(disk.used(), 0);
+        (outcome.stats().evicted_bytes > 0).then_some(()).ok_or(format!("{outcome:?}"))
+    });
 }
 
 /// Who is out stays out until there is room, the others are held meanwhile, and all end rightly.
@@ -211,22 +225,10 @@ fn holding(scratch: &Path, options: &str, ears: &str) -> Job {
     bdrun_on(scratch, words).start()
 }
 
-/// Processes of ranks that stand still, or whose memory is elsewhere.
-fn still(job: &Job) -> usize {
-    let ranks = job.ranks();
-    let stands = |&&(_, pid): &&(u32, i32)| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-        matches!(state, Some('t' | 'T')) || proc::anonymous_bytes(pid) < 1 << 20
-    };
-    ranks.iter().filter(stands).count()
-}
-
-/// Waits until some rank has its memory and another stands still.
-fn until_one_stands(job: &Job) {
-    job.wait_for_output("ready");
-    let found = poll(SOON, || (still(job) >= 1).then_some(()));
-    assert!(found.is_some(), "all run, though there is memory for one: {:?}", job.ranks());
+/// Waits until some rank has its memory and another is held or out; false if the job ends before.
+fn one_stands(job: &Job) -> bool {
+    let ready = poll(LIMIT, || (job.has_printed("ready") || job.has_ended()).then_some(()));
+    ready.is_some() && job.sees_held_or_out()
 }
 
 #[test]
@@ -237,16 +239,20 @@ fn nothing_is_left_of_ranks_that_are_out_or_held_when_the_job_ends() {
     for scratch in [Some(roomy.path()), full.as_ref().map(SmallDisk::path)].into_iter().flatten() {
         for ears in ["hears", "deaf"] {
             let job = holding(scratch, "", ears);
-            until_one_stands(&job);
+            assert!(one_stands(&job), "{}", job.situation());
             job.signal(libc::SIGTERM);
             let outcome = job.wait();
             outcome.failed_with(143, &["SIGTERM"]);
             assert_eq!(outcome.stats().status, "interrupted");
         }
-        let outcome = holding(scratch, "--timeout 3s", "hears").wait();
-        outcome.failed_with(124, &["--timeout"]);
+        first_of(["3s", "30s", "300s"], |limit| {
+            let job = holding(scratch, &format!("--timeout {limit}"), "hears");
+            let stood = one_stands(&job);
+            job.wait().failed_with(124, &["--timeout"]);
+            stood.then_some(()).ok_or("nobody stood still by then".into())
+        });
         let job = holding(scratch, "", "hears");
-        until_one_stands(&job);
+        assert!(one_stands(&job), "{}", job.situation());
         job.signal(libc::SIGKILL);
         assert_eq!(job.wait().signal, Some(libc::SIGKILL));
     }
@@ -264,7 +270,10 @@ fn nothing_is_left_of_a_rank_in_parts_when_the_job_ends() {
         job.signal(signal);
         assert_eq!(job.wait().code, code);
     }
-    let mut words = larger("1000000").map(String::from).to_vec();
-    words.splice(0..0, args([&"--timeout", &"4s"]));
-    bdrun_args(words).run().failed_with(124, &["--timeout"]);
+    first_of(["4s", "40s", "400s"], |limit| {
+        let words = ["--timeout", limit].into_iter().chain(larger("1000000"));
+        let outcome = bdrun_args(words).run();
+        outcome.failed_with(124, &["--timeout"]);
+        outcome.stdout.starts_with("0 ").then_some(()).ok_or("it had not filled its memory by then".into())
+    });
 }

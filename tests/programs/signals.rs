@@ -2,17 +2,18 @@
 //! `nohup` sends.
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use crate::common::chaos::{PYTHON, python_with};
-use crate::common::{Bdrun, Job, SOON, bdrun_args, poll, proc};
+use crate::common::{Bdrun, Directory, Job, LIMIT, bdrun_args, first_of, poll, proc};
 
-/// Fills its memory, says that it is ready, looks at all of it again and again, and says whether it is right.
-/// Told to end it says so.
+/// Fills its memory, says that it is ready, looks at all of it again and again until a file is there and once
+/// more after that, and says whether it is right. Told to end it says so.
 const LOOKS: &str = "
-import os, signal, sys, time
-name, pages, seconds = sys.argv[1], int(sys.argv[2]) << 8, float(sys.argv[3])
+import os, signal, sys
+name, pages, go = sys.argv[1], int(sys.argv[2]) << 8, sys.argv[3]
 def told(*_):
     os.write(1, b'told %s\\n' % name.encode())
     os._exit(7)
@@ -21,35 +22,30 @@ memory = bytearray(pages << 12)
 for page in range(pages):
     memory[page << 12] = page % 251
 os.write(1, b'ready %s\\n' % name.encode())
-while time.process_time() < seconds:
+last = False
+while not last:
+    last = os.path.exists(go)
     for page in range(0, pages, 7):
         if memory[page << 12] != page % 251:
             sys.exit('wrong')
 os.write(1, b'right %s\\n' % name.encode())
 ";
 
-/// So many ranks of so many MiB within a budget, each computing for so long.
-fn looks(ranks: u32, mib: u32, budget: u32, seconds: &str) -> Bdrun {
+/// So many ranks of so many MiB within a budget, each computing until this file is there.
+fn looks(ranks: u32, mib: u32, budget: u32, go: &Path) -> Bdrun {
     let options = format!("-np {ranks} --processors 2 --memory {budget}M --preload never -- {PYTHON} -c");
-    let program = [LOOKS.to_owned(), "{rank}".into(), mib.to_string(), seconds.into()];
+    let program = [LOOKS.to_owned(), "{rank}".into(), mib.to_string(), go.display().to_string()];
     bdrun_args(options.split(' ').map(String::from).chain(program))
 }
 
-/// Two that do not fit side by side: when this returns one runs, and the other is held or out, or is about to
-/// be.
-fn two_of_which_one_fits(seconds: &str) -> Bdrun {
-    looks(2, 60, 100, seconds)
-}
-
-/// State of a process as in `ps`, `?` if it is gone.
-fn state(pid: i32) -> char {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?')
+/// Two that do not fit side by side: one runs, and the other is held or out, once both have begun.
+fn two_of_which_one_fits(go: &Path) -> Bdrun {
+    looks(2, 60, 100, go)
 }
 
 /// Stopped, by a signal or by whoever traces it.
 fn stands(pid: i32) -> bool {
-    matches!(state(pid), 'T' | 't')
+    matches!(proc::state(pid), 'T' | 't')
 }
 
 /// ^Z and `fg`: the master and all that it has started stand, and nothing is lost.
@@ -57,7 +53,7 @@ fn pause_and_continue(job: &Job, apart: Duration) {
     std::thread::sleep(apart);
     job.signal(libc::SIGTSTP);
     let all_stand = || stands(job.pid()) && job.ranks().iter().all(|&(_, pid)| stands(pid));
-    let stand = poll(SOON, || all_stand().then_some(()));
+    let stand = poll(LIMIT, || all_stand().then_some(()));
     assert!(stand.is_some(), "somebody runs:\n{}", proc::tree(job.pid()));
     let time = || -> u64 { job.ranks().iter().map(|&(_, pid)| proc::ticks(pid)).sum() };
     let before = time();
@@ -71,11 +67,17 @@ fn a_job_that_is_paused_while_ranks_are_held_or_out_goes_on() {
     if !python_with("signal") {
         return;
     }
-    let job = two_of_which_one_fits("3").start();
+    let dir = Directory::new("paused");
+    let go = dir.path().join("go");
+    let job = two_of_which_one_fits(&go).start();
     job.wait_for_output("ready 0");
+    assert!(job.sees_held_or_out(), "{}", job.situation());
     for apart in [0, 110, 230] {
         pause_and_continue(&job, Duration::from_millis(apart));
     }
+    // Who is held until the other has ended never moves.
+    job.wait_until_out();
+    std::fs::write(go, "").expect("a file");
     let outcome = job.wait();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stdout.contains("right 0") && outcome.stdout.contains("right 1"), "{outcome:?}");
@@ -92,10 +94,10 @@ fn nobody_runs_who_is_being_started_when_the_job_is_paused() {
         let mut job = bdrun_args(words).start();
         job.wait_for_ranks(1 + 20 * later);
         job.signal(libc::SIGTSTP);
-        assert!(poll(SOON, || stands(job.pid()).then_some(())).is_some(), "the master runs");
+        assert!(poll(LIMIT, || stands(job.pid()).then_some(())).is_some(), "the master runs");
         let ranks = job.ranks();
-        let runs = || ranks.iter().find(|&&(_, pid)| !stands(pid) && state(pid) != '?');
-        let stand = poll(SOON, || runs().is_none().then_some(()));
+        let runs = || ranks.iter().find(|&&(_, pid)| !stands(pid) && proc::state(pid) != '?');
+        let stand = poll(LIMIT, || runs().is_none().then_some(()));
         assert!(
             stand.is_some(),
             "of {} processes these run while the master stands: {:?}",
@@ -114,11 +116,14 @@ fn a_job_that_is_paused_while_a_rank_is_paged_in_parts_goes_on() {
     if !python_with("signal") {
         return;
     }
-    let job = looks(1, 48, 40, "0.5").start();
+    let dir = Directory::new("paused");
+    let go = dir.path().join("go");
+    let job = looks(1, 48, 40, &go).start();
     job.wait_for_output("ready 0");
     for apart in [0, 110, 230] {
         pause_and_continue(&job, Duration::from_millis(apart));
     }
+    std::fs::write(go, "").expect("a file");
     let outcome = job.wait();
     assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(0), "ready 0\nright 0\n"), "{outcome:?}");
 }
@@ -142,8 +147,7 @@ with open('/dev/urandom', 'rb', buffering=0) as source:
             source.readinto(view[page << 12:(page << 12) + 64])
 ";
     let options = format!("-np 1 --processors 2 --memory 30M --preload never -- {PYTHON} -c");
-    let job =
-        bdrun_args(options.split(' ').map(String::from).chain([READS.to_owned()])).within(3 * SOON).start();
+    let job = bdrun_args(options.split(' ').map(String::from).chain([READS.to_owned()])).start();
     job.wait_for_output("ready");
     for pause in 0..64 {
         pause_and_continue(&job, Duration::from_millis(13 + pause % 17 * 3));
@@ -158,15 +162,17 @@ fn a_hangup_ends_the_job_also_when_ranks_are_held_or_out() {
     if !python_with("signal") {
         return;
     }
-    let job = two_of_which_one_fits("60").with(with_hangups).start();
-    job.wait_for_output("ready 0");
-    // By now the two are more than fits.
-    std::thread::sleep(Duration::from_millis(500));
-    job.signal(libc::SIGHUP);
-    let outcome = job.wait();
-    outcome.failed_with(128 + libc::SIGHUP, &["SIGHUP"]);
-    assert!(outcome.stdout.contains("told 0"), "the oldest runs: {outcome:?}");
-    assert!(!outcome.stdout.contains("right"), "{outcome:?}");
+    // The oldest runs, unless the other has just got its turn; or it has no processor while it is waited for.
+    first_of(0..3, |_| {
+        let job = two_of_which_one_fits(Path::new("/never/there")).with(with_hangups).start();
+        job.wait_for_output("ready 0");
+        assert!(job.sees_held_or_out(), "{}", job.situation());
+        job.signal(libc::SIGHUP);
+        let outcome = job.wait();
+        outcome.failed_with(128 + libc::SIGHUP, &["SIGHUP"]);
+        assert!(!outcome.stdout.contains("right"), "{outcome:?}");
+        outcome.stdout.contains("told 0").then_some(()).ok_or(format!("the oldest was not told: {outcome:?}"))
+    });
 }
 
 /// Started by `nohup` it goes on without a terminal, and so do its ranks. A terminal's new size is nobody's
@@ -176,12 +182,16 @@ fn what_nobody_has_to_react_to_changes_nothing() {
     if !python_with("signal") {
         return;
     }
-    let job = two_of_which_one_fits("0.7").with(without_hangups).start();
+    let dir = Directory::new("goes-on");
+    let go = dir.path().join("go");
+    let job = two_of_which_one_fits(&go).with(without_hangups).start();
     job.wait_for_output("ready 0");
+    assert!(job.sees_held_or_out(), "{}", job.situation());
     for signal in [libc::SIGHUP, libc::SIGWINCH, libc::SIGCONT].into_iter().cycle().take(9) {
         job.signal(signal);
         std::thread::sleep(Duration::from_millis(70));
     }
+    std::fs::write(go, "").expect("a file");
     let outcome = job.wait();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert!(outcome.stdout.contains("right 0") && outcome.stdout.contains("right 1"), "{outcome:?}");
@@ -222,7 +232,8 @@ fn ends_are_heard_where_sigchld_was_ignored() {
 fn the_last_words_are_not_cut_off() {
     for round in 0..8 {
         let mut job =
-            bdrun_args(["-np", "4", "--preload", "never", "--", "sh", "-c", "echo ready; sleep 30"]).start();
+            bdrun_args(["-np", "4", "--preload", "never", "--", "sh", "-c", "echo ready; sleep 1000"])
+                .start();
         job.wait_for_output("ready");
         job.signal_until_it_ends(libc::SIGINT);
         let outcome = job.wait();
@@ -247,10 +258,13 @@ fn who_cannot_say_its_last_words_ends_by_the_signal() {
         let mut bdrun = Command::new(env!("CARGO_BIN_EXE_bdrun"));
         let bdrun = bdrun.args(["-np", "2", "--preload", "never", "--", "true"]).stderr(writer);
         let mut bdrun = bdrun.spawn().expect("start bdrun");
-        std::thread::sleep(Duration::from_secs(3));
-        assert_eq!(bdrun.try_wait().expect("wait"), None, "it has something to say");
-        proc::kill(bdrun.id() as i32, signal);
-        let status = poll(SOON, || bdrun.try_wait().expect("wait"));
+        // What it has to say it cannot write.
+        let pid = bdrun.id() as i32;
+        let writes = format!(" {} 0x2 ", libc::SYS_write);
+        let stands = poll(LIMIT, || proc::tree(pid).contains(&writes).then_some(()));
+        assert!(stands.is_some(), "it says nothing: {}", proc::tree(pid));
+        proc::kill(pid, signal);
+        let status = poll(LIMIT, || bdrun.try_wait().expect("wait"));
         if status.is_none() {
             let _ = bdrun.kill();
         }

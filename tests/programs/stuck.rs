@@ -1,14 +1,12 @@
 //! Jobs that cannot go on, or were never set up: said at once and by name, never a hang.
 
 use std::process::Command;
-use std::time::Duration;
 
-use crate::common::{Outcome, SOON, bdrun, limited, program};
+use crate::common::{LIMIT, Outcome, bdrun, limited, program};
 
 fn is_deadlock<'a>(outcome: &'a Outcome, waiting: &str, words: &[&str]) -> &'a Outcome {
     outcome.failed_with(119, &["deadlock", waiting, "nobody can wake another"]).failed_with(119, words);
     assert_eq!(outcome.stats().status, "deadlock");
-    assert!(outcome.wall < Duration::from_secs(60), "{outcome:?}");
     outcome
 }
 
@@ -81,7 +79,7 @@ fn a_slow_rank_is_no_deadlock() {
 fn start_badly(environment: &[(&str, &str)], script: &str) -> (Option<i32>, String) {
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh"]).arg(program("hello"));
-    let output = limited(command.envs(environment.iter().copied()), SOON);
+    let output = limited(command.envs(environment.iter().copied()), LIMIT);
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
@@ -120,7 +118,7 @@ fn a_second_process_of_a_rank_is_refused() {
 fn a_scratch_directory_that_cannot_be_used() {
     for directory in ["/no/such/directory", "/dev/null", "/proc"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bdrun"));
-        let output = limited(command.args(["--scratch", directory]).arg(program("hello")), SOON);
+        let output = limited(command.args(["--scratch", directory]).arg(program("hello")), LIMIT);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(120), "{directory}: {text}");
         assert!(text.contains(directory) && text.contains("scratch"), "{text}");

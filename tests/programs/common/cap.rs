@@ -5,9 +5,8 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use super::{poll, unique};
+use super::{LIMIT, poll, unique};
 
 /// The group; removed in the end.
 pub struct Cap {
@@ -64,11 +63,14 @@ impl Cap {
         text.trim().parse().unwrap_or_else(|_| panic!("{file} of {}: '{text}'", self.path.display()))
     }
 
-    fn field(&self, file: &str, key: &str) -> u64 {
+    /// As they are at one moment.
+    fn fields<const N: usize>(&self, file: &str, keys: [&str; N]) -> [u64; N] {
         let text = fs::read_to_string(self.path.join(file)).unwrap_or_default();
-        let value =
-            text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok());
-        value.unwrap_or_else(|| panic!("no {key} in {file} of {}", self.path.display()))
+        keys.map(|key| {
+            let value =
+                text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok());
+            value.unwrap_or_else(|| panic!("no {key} in {file} of {}", self.path.display()))
+        })
     }
 
     /// Bytes that everything inside holds now without the page cache of files: memory, shared memory, and
@@ -78,28 +80,30 @@ impl Cap {
             1 => ("memory.usage_in_bytes", "total_cache", "total_shmem"),
             _ => ("memory.current", "file", "shmem"),
         };
-        // In both versions the page cache includes shared memory.
-        let files = self.field("memory.stat", cache) - self.field("memory.stat", shared);
-        self.number(usage).saturating_sub(files)
+        let [cache, shared] = self.fields("memory.stat", [cache, shared]);
+        // In both versions the page cache includes shared memory; the kernel adds up the one after the other.
+        self.number(usage).saturating_sub(cache.saturating_sub(shared))
     }
 
     /// Bytes of anonymous and shared memory that everything inside holds now.
     pub fn anonymous_and_shared(&self) -> u64 {
         let (anonymous, shared) =
             if self.version == 1 { ("total_rss", "total_shmem") } else { ("anon", "shmem") };
-        self.field("memory.stat", anonymous) + self.field("memory.stat", shared)
+        self.fields("memory.stat", [anonymous, shared]).iter().sum()
     }
 
     /// Processes the kernel killed because of the limit.
     pub fn oom_kills(&self) -> u64 {
-        self.field(if self.version == 1 { "memory.oom_control" } else { "memory.events" }, "oom_kill")
+        let file = if self.version == 1 { "memory.oom_control" } else { "memory.events" };
+        let [kills] = self.fields(file, ["oom_kill"]);
+        kills
     }
 }
 
 impl Drop for Cap {
     fn drop(&mut self) {
         // Its last processes may still be on their way out.
-        poll(Duration::from_secs(5), || fs::remove_dir(&self.path).ok());
+        poll(LIMIT, || fs::remove_dir(&self.path).ok());
     }
 }
 

@@ -10,6 +10,7 @@ pub mod slurm;
 pub mod terminal;
 
 use std::ffi::OsStr;
+use std::fmt::Debug;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,16 +21,14 @@ use std::time::{Duration, Instant};
 
 use bdrun::stats::Stats;
 pub use bdrun_skipped::skipped;
+use serde_json::Value;
 
 use cap::Cap;
 use proc::MARK;
 
-/// Longest time a job may take here, on a slow and busy machine; only a hang takes it.
+/// Longest time that anything may take here, on a slow and busy machine; only a hang takes it. What is not to
+/// go on by itself must last longer.
 pub const LIMIT: Duration = Duration::from_secs(600);
-/// Longest time that something may take that happens at once.
-pub const SOON: Duration = Duration::from_secs(20);
-/// How long what is killed may take to disappear.
-const GONE: Duration = Duration::from_secs(10);
 
 /// The user and group "nobody".
 const NOBODY: u32 = 65534;
@@ -56,6 +55,22 @@ pub fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T
         std::thread::sleep(Duration::from_millis(2));
     }
     None
+}
+
+/// The first attempt that shows something; for where the machine decides how much happens in one, or in which
+/// order. `Err` is why one shows nothing: neither that all is right nor what is wrong, which panics at once.
+pub fn first_of<A: Debug + Copy, T>(
+    attempts: impl IntoIterator<Item = A>,
+    mut attempt: impl FnMut(A) -> Result<T, String>,
+) -> T {
+    let mut vain = String::new();
+    for each in attempts {
+        match attempt(each) {
+            Ok(shown) => return shown,
+            Err(why) => vain += &format!("{each:?}: {why}\n"),
+        }
+    }
+    panic!("no attempt shows anything:\n{vain}")
 }
 
 /// A directory that is removed in the end.
@@ -291,7 +306,7 @@ impl Job {
     /// Wait until so many ranks have a process, or the job has ended.
     pub fn wait_for_ranks(&mut self, count: usize) -> Vec<(u32, i32)> {
         let (mut looks, mut longest) = (0, Duration::ZERO);
-        let found = poll(SOON, || {
+        let found = poll(LIMIT, || {
             let begin = Instant::now();
             let ranks = self.ranks();
             (looks, longest) = (looks + 1, longest.max(begin.elapsed()));
@@ -305,6 +320,55 @@ impl Job {
     /// What it said, and what every thread of it does now.
     pub fn situation(&self) -> String {
         format!("{}\n{}", self.err.text(), proc::tree(self.pid()))
+    }
+
+    /// What `bdrun top --json` answers, if it does.
+    pub fn top(&self) -> Option<Value> {
+        let words = ["top", "--json", "--job", &self.pid().to_string()];
+        let asked = limited(Command::new(env!("CARGO_BIN_EXE_bdrun")).args(words), LIMIT);
+        serde_json::from_slice(&asked.stdout).ok()
+    }
+
+    /// Whether this was printed on standard output by now.
+    pub fn has_printed(&self, text: &str) -> bool {
+        self.out.text().contains(text)
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        matches!(proc::state(self.pid()), 'Z' | '?')
+    }
+
+    /// Wait until `top` tells of a rank that this is true of; false if the job ends before.
+    pub fn sees(&self, is_so: impl Fn(&Value) -> bool) -> bool {
+        let look = || {
+            let ended = self.has_ended();
+            let is_so = || Some(self.top()?["ranks"].as_array()?.iter().any(&is_so));
+            let seen = is_so().unwrap_or(false);
+            (seen || ended).then_some(seen)
+        };
+        poll(LIMIT, look).unwrap_or_else(|| panic!("no such rank: {}", self.situation()))
+    }
+
+    /// Wait until a rank is out of RAM, or a part of it.
+    pub fn wait_until_out(&self) {
+        assert!(self.sees(is_out), "it has ended: {}", self.situation());
+    }
+
+    /// Wait until a rank is held, or out of RAM; false if the job ends before.
+    pub fn sees_held_or_out(&self) -> bool {
+        self.sees(|rank| rank["activity"] == "held" || is_out(rank))
+    }
+
+    /// Wait until the master has heard that all ranks have ended: its threads that make ranks end then.
+    pub fn wait_for_all_ends(&self) {
+        let threads = format!("/proc/{}/task", self.pid());
+        let spawns = || {
+            let threads = std::fs::read_dir(&threads).expect("its threads").flatten();
+            let name = |path: PathBuf| std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+            threads.into_iter().any(|thread| name(thread.path()).trim_end() == "bdrun-spawner")
+        };
+        assert!(poll(LIMIT, || (!spawns()).then_some(())).is_some(), "no end is heard: {}", self.situation());
     }
 
     /// Wait until this was printed on standard output.
@@ -357,7 +421,7 @@ impl Job {
         self.leaves_nothing();
         // The pipes' other ends are closed: no process of the job is left.
         for collector in [&self.out, &self.err] {
-            let ended = poll(GONE, || collector.thread.is_finished().then_some(()));
+            let ended = poll(LIMIT, || collector.thread.is_finished().then_some(()));
             assert!(ended.is_some(), "somebody still holds the pipes");
         }
         let stats = std::fs::read(self.stats.path().join("stats.json")).ok();
@@ -381,10 +445,15 @@ impl Job {
             (!files.is_empty() || !open.is_empty() || !processes.is_empty())
                 .then(|| format!("processes {processes:?}, files {files:?}, unlinked files {open:?}"))
         };
-        if poll(GONE, || left().is_none().then_some(())).is_none() {
+        if poll(LIMIT, || left().is_none().then_some(())).is_none() {
             panic!("left behind: {:?}; {}", left(), self.err.text());
         }
     }
+}
+
+/// Of those that move themselves it is not told how much is out.
+fn is_out(rank: &Value) -> bool {
+    rank["activity"] == "out" || rank["out"].as_u64() > Some(0)
 }
 
 impl Drop for Job {

@@ -84,6 +84,12 @@ pub fn tree(pid: i32) -> String {
     text
 }
 
+/// State of a process as in `ps`, `?` if it is gone.
+pub fn state(pid: i32) -> char {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?')
+}
+
 /// Send a signal.
 pub fn kill(pid: i32, signal: i32) {
     // SAFETY: no memory is involved. Processes are ours: just found by their mark, or our own child.

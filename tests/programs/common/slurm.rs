@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nix::unistd::geteuid;
 
-use super::{Directory, LIMIT, limited, poll, proc, skipped};
+use super::{Directory, LIMIT, first_of, limited, poll, proc, skipped};
 
 /// Until it is dropped.
 pub struct Slurm {
@@ -23,7 +23,7 @@ impl Drop for Slurm {
     /// minutes, and its daemon waits for it: so the controller stays until nodes are idle, and longer than
     /// daemons.
     fn drop(&mut self) {
-        poll(LIMIT, || self.is_idle());
+        poll(LIMIT, || are_idle(self.nodes, &self.directory).then_some(()));
     }
 }
 
@@ -67,6 +67,12 @@ impl Slurm {
             skipped("processors", "a node of two processors");
             return None;
         }
+        // Another may take a port between our look and a daemon that binds it.
+        Some(first_of(0..3, |_| Self::with_ports_of_its_own(nodes)))
+    }
+
+    /// Unless a daemon ends.
+    fn with_ports_of_its_own(nodes: u32) -> Result<Self, String> {
         let directory = Directory::new("slurmd");
         let here = directory.path().display();
         let name = fs::read_to_string("/proc/sys/kernel/hostname").expect("the machine's name");
@@ -101,28 +107,43 @@ impl Slurm {
         };
         let mut daemons: Vec<_> = (0..nodes).map(|node| daemon("slurmd", Some(node))).collect();
         daemons.push(daemon("slurmctld", None));
-        let slurm = Self { nodes, _daemons: daemons, directory };
-        assert!(poll(LIMIT, || slurm.is_idle()).is_some(), "{}", slurm.logs());
-        Some(slurm)
-    }
-
-    fn is_idle(&self) -> Option<()> {
-        let mut command = Command::new("sinfo");
-        command.env("SLURM_CONF", self.conf()).args(["-h", "-N", "-o", "%T"]);
-        let said = limited(&mut command, LIMIT).stdout;
-        let is_idle = |line: &&str| *line == "idle";
-        let count = String::from_utf8_lossy(&said).lines().filter(is_idle).count();
-        (count == self.nodes as usize).then_some(())
+        let come_up = poll(LIMIT, || {
+            let ended = daemons.iter_mut().any(|daemon| daemon.0.try_wait().expect("a daemon").is_some());
+            if ended { Some(false) } else { are_idle(nodes, &directory).then_some(true) }
+        });
+        let logs = logs(&directory);
+        match come_up {
+            Some(true) => Ok(Self { nodes, _daemons: daemons, directory }),
+            Some(false) => Err(logs),
+            None => panic!("{logs}"),
+        }
     }
 
     /// By which its commands find it: `SLURM_CONF`.
     pub fn conf(&self) -> PathBuf {
-        self.directory.path().join("slurm.conf")
+        conf(&self.directory)
     }
 
     /// What its daemons have written down.
     pub fn logs(&self) -> String {
-        let log = |name: &str| fs::read_to_string(self.directory.path().join(name)).unwrap_or_default();
-        ["c.log", "node0.log", "node1.log"].map(log).concat()
+        logs(&self.directory)
     }
+}
+
+fn conf(directory: &Directory) -> PathBuf {
+    directory.path().join("slurm.conf")
+}
+
+fn logs(directory: &Directory) -> String {
+    let log = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap_or_default();
+    ["c.log", "node0.log", "node1.log"].map(log).concat()
+}
+
+/// Whether all nodes are there, and have nothing to do.
+fn are_idle(nodes: u32, directory: &Directory) -> bool {
+    let mut command = Command::new("sinfo");
+    command.env("SLURM_CONF", conf(directory)).args(["-h", "-N", "-o", "%T"]);
+    let said = limited(&mut command, LIMIT).stdout;
+    let is_idle = |line: &&str| *line == "idle";
+    String::from_utf8_lossy(&said).lines().filter(is_idle).count() == nodes as usize
 }

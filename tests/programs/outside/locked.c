@@ -8,7 +8,7 @@
 int main(int count, char **words) {
   size_t n = (size_t)atol(words[1]) << 20;
   char page[4096];
-  if (count < 4 || mlock(page, sizeof page)) return 3;
+  if (count < 5 || mlock(page, sizeof page)) return 3;
   printf("begin %s\n", words[2]);
   fflush(stdout);
   FILE *file = fopen(words[3], "a");
@@ -20,7 +20,7 @@ int main(int count, char **words) {
     if (!(i % (1 << 20))) usleep(2000);
   }
   long sum = 0;
-  for (int k = 0; k < 4; k++) {
+  for (int k = 0; k < atoi(words[4]); k++) {
     for (size_t i = 0; i < n; i += 4096) sum += p[i];
     usleep(300000);
   }

@@ -3,11 +3,11 @@
 #include "held.h"
 
 int main(int count, char **words) {
-  if (count < 3 || chdir(words[2])) return 2;
+  if (count < 4 || chdir(words[2])) return 2;
   if (atoi(words[1]) == 0) {
     await("locked");
     take(75, 1);
-    compute(1500);
+    compute(1500 * atoi(words[3]));
     tell("computed");
   } else {
     take(50, 0);
