@@ -71,9 +71,9 @@ pub struct MergeOptions {
     pub threads: Option<usize>,
 }
 
-/// Merge the inputs into an index. Every rank calls this with the same options (but for its node) and gets the same summary, or
-/// an error: its own, or [`Error::Elsewhere`] where another rank has it. Nothing is left behind after an
-/// error.
+/// Merge the inputs into an index. Every rank calls this with the same options (but for its node) and gets
+/// the same summary, or an error: its own, or [`Error::Elsewhere`] where another rank has it. Nothing is left
+/// behind after an error.
 pub fn merge(comm: &Communicator, progress: &Progress<'_>, options: &MergeOptions) -> Result<Summary> {
     let mut claim = None;
     let (plan, mut own) = match comm.rank() {

@@ -60,8 +60,8 @@ impl<'a> Router<'a> {
         self.window.set_source(source);
     }
 
-    /// The end of this rank's input, or its failure: exchange until all ranks are done. What has come, and the
-    /// number of exchanges; an inner error is known only to this rank, an outer one to all.
+    /// The end of this rank's input, or its failure: exchange until all ranks are done. What has come, and
+    /// the number of exchanges; an inner error is known only to this rank, an outer one to all.
     pub fn finish(mut self, input: Result<()>) -> Result<(Result<Store>, usize)> {
         if self.over {
             // The failure came out of an exchange: all ranks know of it.

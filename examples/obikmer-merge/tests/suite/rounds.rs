@@ -10,8 +10,8 @@ use obikmer_merge::superkmer::store::Store;
 
 use crate::common::genomes::Random;
 
-/// What rank 1 says of the source that it does not know is told by it, and known to all, in the next round. In
-/// the last one it has it for itself, as the others go on to what follows.
+/// What rank 1 says of the source that it does not know is told by it, and known to all, in the next round.
+/// In the last one it has it for itself, as the others go on to what follows.
 #[test]
 fn what_comes_and_cannot_be_used_fails_on_all_ranks() {
     const RANKS: usize = 3;
