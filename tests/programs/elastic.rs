@@ -64,10 +64,11 @@ fn a_limit_that_is_halved_and_given_back_is_followed() {
             outcome.stderr.contains("the budget is ") && outcome.stderr.contains("--memory auto"),
             "{outcome:?}"
         );
+        // As long as other tests do not press on it, later, too.
         let budgets = budgets(&page);
-        let (least, last) = (*budgets.iter().min().unwrap(), *budgets.last().unwrap());
-        let first = budgets.iter().take_while(|&&budget| budget >= 240).max();
-        assert!(first > Some(&330) && least < 240 && last > 300, "{budgets:?}");
+        let (before, after) = budgets.split_at(budgets.iter().take_while(|&&budget| budget >= 240).count());
+        let most = |budgets: &[u64]| budgets.iter().copied().max().unwrap_or(0);
+        assert!(most(before) > 330 && !after.is_empty() && most(after) > 300, "{budgets:?}");
         Ok(())
     });
 }
