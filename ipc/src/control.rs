@@ -11,7 +11,7 @@ use crate::wire;
 use crate::{Error, Result};
 
 /// Version of the frames and of the segment. Both sides must have the same.
-pub const PROTOCOL: u32 = 17;
+pub const PROTOCOL: u32 = 18;
 
 /// Longest frame in bytes.
 pub const FRAME_LIMIT: usize = 64 << 10;
@@ -39,6 +39,9 @@ pub enum Frame {
     },
     /// It has mapped the segment and may be paged from now on.
     Attached,
+    /// Its program begins our runtime, or an MPI: it may talk to other ranks from now on, which are no longer
+    /// independent.
+    Talks,
 }
 
 /// Reasons that have an exit code of their own.

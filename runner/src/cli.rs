@@ -199,7 +199,7 @@ pub struct Options {
     /// N ranks live at once: no more and, as memory allows, no fewer
     ///
     /// Three numbers, of which most jobs need none: -j N ranks have been begun and have not ended, computing
-    /// or asleep, as in GNU parallel; for ranks that need not each other. --processors N of them compute: of
+    /// or asleep, as in GNU parallel; for independent ranks. --processors N of them compute: of
     /// an MPI program all live, and take turns; of independent ranks another is begun while one sleeps.
     /// --resident N of them are in RAM, and the others are paged out: to have fewer than memory would hold.
     #[arg(short = 'j', long, value_name = "N", value_parser = parse_count, conflicts_with = "processors")]

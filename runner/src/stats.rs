@@ -228,7 +228,7 @@ pub struct RankStats {
     /// Its part, if the job has parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// Of a job whose ranks need not each other: program and arguments.
+    /// Of a job of independent ranks: program and arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
     /// How its process ended, that of the last try; of such a job.

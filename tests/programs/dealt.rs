@@ -1,4 +1,4 @@
-//! Parts that need not each other, dealt out over several nodes by the first node's master: each is run once,
+//! Independent parts, dealt out over several nodes by the first node's master: each is run once,
 //! by whoever can begin it, and what is written down of them is written down for all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};

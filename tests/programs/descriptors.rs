@@ -94,7 +94,7 @@ fn one_rank_too_many_is_said_before_the_first_begins() {
     outcome.failed_with(120, &["bdrun and a rank take", "the hard limit here is 64 (ulimit -Hn)"]);
 }
 
-/// Ranks that need not each other wait until others have ended.
+/// Independent ranks wait until others have ended.
 #[test]
 fn of_independent_ranks_as_many_live_as_there_are_descriptors_for() {
     let three = Demand { ranks: 12, least: 3, native: false, scratch: 1 }.needed();

@@ -6,7 +6,10 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 
-use crate::common::{Directory, LIMIT, Outcome, bdrun_args, bdrun_on, first_of, poll, skipped};
+use crate::common::libraries::libraries;
+use crate::common::{
+    Directory, LIMIT, Outcome, bdrun_args, bdrun_on, first_of, poll, program as program_path, skipped,
+};
 use crate::full_disk::SmallDisk;
 use crate::journal::Bench;
 
@@ -99,6 +102,43 @@ fn failures_and_successes_end_the_job_when_they_are_enough() {
     assert!(found.stderr.contains("1 of 8 ranks have ended well (--halt now,success=1)"), "{found:?}");
     assert_eq!((status(&found, "ok"), status(&found, "exit 1")), (1, 2), "{found:?}");
     run("sometimes", "exit 0").failed_with(118, &["WHEN,WHY=COUNT"]);
+}
+
+/// With a library in front of them too, until one of them may talk to others.
+#[test]
+fn failures_of_ranks_with_a_library_in_front_end_the_job_when_they_are_enough() {
+    libraries();
+    let run = |options: &[&str], program: &[&str]| {
+        bdrun_args(["-np", "3", "--preload", "always"].iter().chain(options).chain(program)).run()
+    };
+    let status = |outcome: &Outcome| -> Vec<String> {
+        outcome.stats().ranks.iter().map(|rank| rank.status.clone()).collect()
+    };
+    let dir = Directory::new("in-front");
+    let failed = dir.path().join("failed").display().to_string();
+    // The others end after the first has failed.
+    let script = "if [ $0 = 1 ]; then : >$1; exit 9; fi; until [ -e $1 ]; do sleep 0.01; done; sleep 0.5";
+    let program = ["sh", "-c", script, "{rank}", &failed];
+    for option in [&["--keep-going"][..], &["--halt", "never"], &["--halt", "now,fail=2"]] {
+        let outcome = run(option, &program);
+        assert_eq!(
+            (outcome.code, status(&outcome)),
+            (Some(9), ["ok", "exit 9", "ok"].map(String::from).into())
+        );
+        std::fs::remove_file(&failed).unwrap();
+    }
+    let success = "[ $0 = 1 ] || { while :; do sleep 0.05; done; }";
+    let outcome = run(&["--halt", "now,success=1"], &["sh", "-c", success, "{rank}"]);
+    assert_eq!((outcome.code, status(&outcome)[1].as_str()), (Some(0), "ok"), "{outcome:?}");
+    // Of the runtime, and of an MPI, which is seen when they run.
+    let sweep = program_path("sweep").display().to_string();
+    let around = dir.script("around", &format!("#!/bin/sh\n{sweep} 1M 1\n")).display().to_string();
+    for program in [&["sweep", "1M", "1"][..], &[&around]] {
+        for options in [&["--preload", "always", "--keep-going"][..], &["--keep-going"]] {
+            let outcome = bdrun_args(["-np", "2"].iter().chain(options).chain(program)).run();
+            outcome.failed_with(118, &["--keep-going is for independent ranks", "may talk to one another"]);
+        }
+    }
 }
 
 #[test]

@@ -430,7 +430,7 @@ fn who_fails_is_run_again_as_often_as_was_asked() {
     let files = bench.at("out/{rank}").display().to_string();
     bdrun_args(["-np", "2", "--retry", "1", "--output-files", &files, "sweep", "1M", "1"])
         .run()
-        .failed_with(118, &["--retry is for ranks that need not each other"]);
+        .failed_with(118, &["--retry is for independent ranks"]);
 }
 
 /// Those that tell what they do are all begun at once, but for those that were done.

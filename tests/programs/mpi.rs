@@ -257,6 +257,22 @@ fn who_fails_is_named_with_call_and_reason() {
     assert!(outcome.stderr.contains("ranks 0-2 left without MPI_Finalize"), "{outcome:?}");
 }
 
+/// Before it begins MPI nobody knows that it will; with a library in front of it it has said hello by then.
+#[test]
+fn what_is_for_independent_ranks_ends_with_the_first_call_of_mpi() {
+    let Some(program) = compile(&STANDARD, None, &[]) else { return };
+    let line = format!("#!/bin/sh\n{} meet\n", text(&program.path));
+    let script = program.folder.script("around", &line);
+    let (script, journal) = (text(&script), program.folder.path().join("journal"));
+    for preload in ["never", "always"] {
+        for option in [&["--keep-going"][..], &["--halt", "never"], &["--journal", text(&journal)]] {
+            let words = ["-np", "2", "--mpi", "auto", "--preload", preload].iter().chain(option);
+            let outcome = bdrun_args(words.chain(&[script])).run();
+            outcome.failed_with(118, &[&format!("{} is for independent ranks", option[0])]);
+        }
+    }
+}
+
 /// Whatever the ABI calls an error of that number.
 #[test]
 fn an_abort_ends_the_job_with_the_number_that_the_program_gave() {

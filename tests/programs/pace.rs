@@ -37,7 +37,7 @@ fn so_many_at_a_time_as_were_asked_for() {
 fn ranks_that_need_each_other_all_live() {
     let hello = program("hello").display().to_string();
     let outcome = bdrun_args(["-j", "2", "-np", "4", "--", &hello]).run();
-    outcome.failed_with(118, &["-j is for ranks that need not each other"]);
+    outcome.failed_with(118, &["-j is for independent ranks"]);
     let outcome = bdrun_args(["-j", "2", "--processors", "3", "--", "true"]).run();
     outcome.failed_with(118, &["--processors"]);
 }

@@ -176,7 +176,7 @@ fn standard_input_in_blocks() {
     pipe(&["--retry", "1", "--output-files", out.to_str().unwrap(), "--", "sh", "-c", &again], "a\nb\n")
         .succeed();
     assert_eq!(fs::read_to_string(dir.path().join("out1")).unwrap(), "a\nb\n");
-    pipe(&["hello"], "").run().failed_with(118, &["--pipe is for ranks that need not each other"]);
+    pipe(&["hello"], "").run().failed_with(118, &["--pipe is for independent ranks"]);
     pipe(&["--resume", "j", "cat"], "").run().failed_with(118, &["--pipe", "--resume"]);
 }
 

@@ -60,7 +60,14 @@ fn why(situation: &Situation, limits: &Limits) -> Option<String> {
         (1, Some(first)) => format!("; rank {first} comes before it"),
         (ahead, Some(first)) => format!("; {ahead} ranks come before it, the first of them rank {first}"),
     };
-    let used = format!("{} of the budget of {} are used", Bytes(limits.used), Bytes(limits.budget));
+    let used = |free: u64| {
+        let used = format!("{} of the budget of {} are used", Bytes(limits.used), Bytes(limits.budget));
+        // For what is in RAM, and as a margin: nobody is begun or brought in there.
+        match limits.budget.saturating_sub(limits.used).saturating_sub(free) {
+            0 => used,
+            kept => format!("{used}, and {} are kept for growth", Bytes(kept)),
+        }
+    };
     Some(match situation.hindrance {
         Hindrance::Nothing => return None,
         Hindrance::Others => "it goes on by itself when that is there, and is brought in for it".into(),
@@ -76,12 +83,14 @@ fn why(situation: &Situation, limits: &Limits) -> Option<String> {
         }
         Hindrance::Memory { needs, free } => {
             let verb = if unborn { "is expected to need" } else { "needs" };
-            format!("it {verb} {}, and {} are free for it ({used}){ahead}", Bytes(needs), Bytes(free))
+            let (needs, there, used) = (Bytes(needs), Bytes(free), used(free));
+            format!("it {verb} {needs}, and {there} are free for it ({used}){ahead}")
         }
         Hindrance::Held { needs, free } => format!(
-            "memory was short: it goes on when {} are free, and {} are ({used}){ahead}",
+            "memory was short: it goes on when {} are free, and {} are ({}){ahead}",
             Bytes(needs),
-            Bytes(free)
+            Bytes(free),
+            used(free)
         ),
         Hindrance::Turn if situation.ahead > 0 => format!("there is room, and it is in line{ahead}"),
         Hindrance::Turn => return None,
@@ -174,7 +183,9 @@ mod tests {
              it goes on by itself when that is there, and is brought in for it"
         );
         let held = Hindrance::Held { needs: 64 * MIB, free: 10 * MIB };
-        assert!(said(&rank(Some(Activity::Held), held, 0)).contains("64.0 MiB are free, and 10.0 MiB are"));
+        assert!(said(&rank(Some(Activity::Held), held, 0)).contains(
+            "64.0 MiB are free, and 10.0 MiB are (900.0 MiB of the budget of 1000.0 MiB are used, and 90.0 MiB are kept for growth)"
+        ));
         let ended = RankNow { status: Some("exit 3".into()), situation: None, ..waits };
         assert_eq!(said(&ended), "rank 7 has ended (exit 3) after 1m30s; it held 300.0 MiB at most");
     }

@@ -16,7 +16,7 @@ use crate::exit;
 const ABOUT: &str = "Run a partitioned or MPI-style job that is bigger than memory, on the machine you have";
 
 const USAGE: &str = "bdrun [OPTIONS] [--] PROGRAM [ARGS]...
-       bdrun top | explain [RANK] | simulate RECORD | help [top | explain | simulate]";
+       bdrun top | explain [RANK] | simulate TRACE | help [top | explain | simulate]";
 
 /// Behind the options of `-h`.
 const MORE: &str = "Everything, with exit codes: bdrun --help. Behind PROGRAM all is PROGRAM's own.";

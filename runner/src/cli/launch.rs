@@ -103,14 +103,14 @@ pub struct LaunchOptions {
     /// As in GNU parallel: never, or WHEN,WHY=COUNT. soon: no other rank is begun, and those that run go on;
     /// now: they are ended. fail, success or done ranks count; a number of them, or N% of all. Older forms:
     /// 0, 1, 2, -1, -2 and N%. Ended for success the exit code is 0, else that of the first that failed. For
-    /// ranks that need not each other.
+    /// independent ranks.
     #[arg(long, value_name = "WHEN,WHY=COUNT", allow_negative_numbers = true)]
     pub halt: Option<Halt>,
 
     /// Run a rank that fails again, up to N times
     ///
     /// It is run again before others are begun, and has failed only if it fails after the last of them. Its
-    /// --output-files begin anew; what else a try did stays done. For ranks that need not each other.
+    /// --output-files begin anew; what else a try did stays done. For independent ranks.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "output_files", value_parser = parse_times, allow_negative_numbers = true)]
     pub retry: u32,
 
@@ -124,7 +124,7 @@ pub struct LaunchOptions {
     /// A rank fails that takes longer: seconds (90, 2.5) or with units (1h30m, 500ms)
     ///
     /// While it is held or paged out the time stands still. It is asked to end (SIGTERM), and killed 5 s
-    /// later. For ranks that need not each other.
+    /// later. For independent ranks.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub rank_timeout: Option<Duration>,
 

@@ -240,10 +240,10 @@ impl Job<'_> {
         }
         self.deal(News::Ended { node, rank });
         match failed {
-            None => self.count_well(rank),
+            None => self.count_well(),
             Some(failed) => {
                 let host = self.elsewhere.as_ref().map_or("", |elsewhere| elsewhere.host(node));
-                self.count_failure(rank, failed.on_node(&format!("node {node} ({host})")));
+                self.count_failure(failed.on_node(&format!("node {node} ({host})")));
             }
         }
     }
@@ -344,7 +344,7 @@ impl Job<'_> {
             if let Some((status, failed)) = failed {
                 self.ranks[rank as usize].status = Some(status);
                 if self.rank_is_over(rank, Some(&failed)) {
-                    self.count_failure(rank, failed);
+                    self.count_failure(failed);
                 }
                 self.retire(rank);
             } else {

@@ -57,7 +57,7 @@ impl Place {
     }
 }
 
-/// Whether ranks are dealt out where there are several nodes: parts of a list that need not each other. In
+/// Whether ranks are dealt out where there are several nodes: independent parts of a list. In
 /// the order of their numbers they can print only where each node has its share of them.
 fn deals(options: &Options, launch: &Launch) -> Result<bool, Ending> {
     let may = launch.part(0).is_some() && !launch.streams() && !options.launch.keep_order;

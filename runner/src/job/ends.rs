@@ -11,11 +11,11 @@ use crate::residency::{Event, Next};
 use crate::supervisor::{EscalationEvent, OomKill};
 
 impl Job<'_> {
-    /// When ends like this rank's end the job: at the first failure, if others may wait for it.
-    pub(super) fn halt_of(&self, rank: u32) -> Halt {
+    /// What ends the job. Of ranks that may talk to one another nothing but the first failure is taken
+    /// (`resume`).
+    pub(super) fn halt(&self) -> Halt {
         let given = &self.options.launch;
-        let asked = if given.keep_going { Halt::NEVER } else { given.halt.unwrap_or(Halt::FIRST) };
-        if self.setup.deals || self.is_stranger(rank) { asked } else { Halt::FIRST }
+        if given.keep_going { Halt::NEVER } else { given.halt.unwrap_or(Halt::FIRST) }
     }
 
     /// Whether a rank that failed is run again, which is said.
@@ -64,13 +64,13 @@ impl Job<'_> {
             return;
         }
         if self.rank_is_over(rank, Some(&ending)) {
-            self.count_failure(rank, ending);
+            self.count_failure(ending);
         }
     }
 
     /// One has, here or elsewhere.
-    pub(super) fn count_failure(&mut self, rank: u32, ending: Ending) {
-        let halt = self.halt_of(rank);
+    pub(super) fn count_failure(&mut self, ending: Ending) {
+        let halt = self.halt();
         self.failures += 1;
         if self.ending.is_some() {
             return;
@@ -91,14 +91,14 @@ impl Job<'_> {
     /// A rank has ended well.
     pub(super) fn rank_is_done(&mut self, rank: u32) {
         if self.rank_is_over(rank, None) {
-            self.count_well(rank);
+            self.count_well();
         }
     }
 
     /// One has, here or elsewhere.
-    pub(super) fn count_well(&mut self, rank: u32) {
+    pub(super) fn count_well(&mut self) {
         self.well += 1;
-        let halt = self.halt_of(rank);
+        let halt = self.halt();
         if self.ending.is_some() {
             // At another node, which had not heard that yet: it changes nothing.
         } else if halt.when == When::Now && halt.is_reached(self.failures, self.well, self.np()) {
@@ -149,7 +149,7 @@ impl Job<'_> {
             record.status = Some(status);
             self.supervisor.is_over(rank);
             self.failures += 1;
-            if self.halt_of(rank).why != Why::Success {
+            if self.halt().why != Why::Success {
                 self.first_failure.get_or_insert(failed);
             }
             self.retire(rank);

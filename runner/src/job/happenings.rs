@@ -15,7 +15,7 @@ impl Job<'_> {
     fn not_started(&mut self, rank: u32, error: &supervisor::SpawnError) {
         let ending = setup::cannot_start(rank, error);
         self.events.push(Event::Done { rank, outcome: Outcome::NotStarted });
-        if self.halt_of(rank) == Halt::FIRST {
+        if self.halt() == Halt::FIRST {
             self.end(ending);
         } else {
             self.fail_rank(rank, ending);
@@ -194,11 +194,11 @@ impl Job<'_> {
                 }
                 Ok(Some(Frame::Hello { protocol })) if protocol == control::PROTOCOL => {
                     // Before the rank can take memory: once it can, a look would charge it a second time.
-                    self.is_not_alone(rank);
                     self.adopt(rank);
                     self.hand_over(rank);
                 }
                 Ok(Some(Frame::Attached)) => self.attached(rank),
+                Ok(Some(Frame::Talks)) => self.is_not_alone(rank),
                 Ok(Some(Frame::Hello { protocol })) => {
                     self.end(Ending::Internal(format!(
                         "rank {rank} speaks version {protocol} of the protocol, bdrun {}: build both from one release",

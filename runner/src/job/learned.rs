@@ -73,7 +73,7 @@ impl Job<'_> {
         learned.write(&path).map_err(|error| Ending::Setup(format!("--learn: {error}")))
     }
 
-    /// How far a job of ranks is that need not each other: by the time that each is known to take, or else as
+    /// How far a job of independent ranks is: by the time that each is known to take, or else as
     /// if all took the same. In milliseconds of work.
     pub(super) fn ranks_done(&self) -> Option<JobProgress> {
         if !self.setup.alone || self.np() < 2 || self.coming.is_some() {

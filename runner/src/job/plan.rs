@@ -72,6 +72,9 @@ pub(super) fn dry_run(launch: Launch, options: &Options) -> Result<Launch, Endin
     }
     drop(out);
     if options.output_kind() == OutputKind::Human {
+        for note in &decided.notes {
+            eprintln!("bdrun: {note}");
+        }
         eprint!("{plan}");
     }
     Ok(launch)

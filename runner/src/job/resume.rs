@@ -21,7 +21,7 @@ use crate::supervisor;
 /// In the statistics, of a rank that was done before the job began.
 pub(super) const EARLIER: &str = "earlier";
 
-/// An option that was given and is for ranks that need not each other.
+/// An option that was given and is for independent ranks.
 fn for_those_alone(options: &Options) -> Option<&'static str> {
     let given = &options.launch;
     let asked = [
@@ -30,6 +30,7 @@ fn for_those_alone(options: &Options) -> Option<&'static str> {
         ("--retry", given.retry > 0),
         ("--retry-memory", given.retry_memory > 0),
         ("--rank-timeout", given.rank_timeout.is_some()),
+        ("--keep-going", given.keep_going),
         ("--halt", given.halt.is_some_and(|halt| halt != Halt::FIRST)),
     ];
     asked.into_iter().find_map(|(option, asked)| asked.then_some(option))
@@ -43,12 +44,12 @@ pub(super) fn status(record: &Record) -> &str {
 
 fn not_alone(option: &str, who: &str) -> Ending {
     Ending::Usage(format!(
-        "{option} is for ranks that need not each other; {who} (of an MPI, or of bdrun's own runtime) may talk to one another, and what \
+        "{option} is for independent ranks; {who} (of an MPI, or of bdrun's own runtime) may talk to one another, and what \
          one has done is nothing without the rest"
     ))
 }
 
-/// What was asked for is for ranks that need not each other, if they do not.
+/// What was asked for is for independent ranks, if these are.
 pub(super) fn check(options: &Options, alone: bool) -> Result<(), Ending> {
     match for_those_alone(options).filter(|_| !alone) {
         Some(option) => Err(not_alone(option, "those of this program")),
@@ -106,8 +107,7 @@ impl Job<'_> {
 
     /// A rank has turned out to be one of those that may talk to others: behind a script, say.
     pub(super) fn is_not_alone(&mut self, rank: u32) {
-        // With a library in front of them all say hello.
-        if let Some(option) = for_those_alone(self.options).filter(|_| self.setup.preload.is_none()) {
+        if let Some(option) = for_those_alone(self.options) {
             self.end(not_alone(option, &format!("{} and others like it", self.who(rank))));
         }
     }

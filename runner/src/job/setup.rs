@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use bdrun_ipc::mail::Mail;
 use bdrun_ipc::segment::Segment;
 use bdrun_ipc::spread::Spread;
+use bdrun_ipc::tokens;
 use sbmalloc::{Compression, TrackerChoice};
 
 use super::blocks::{Blocks, PLACES};
@@ -36,7 +37,7 @@ pub(super) struct Setup {
     pub program: PathBuf,
     /// Its ranks know nothing of bdrun, and are paged from outside.
     pub independent: bool,
-    /// Ranks need not each other: what one of them has done counts without the rest.
+    /// Ranks are independent: what one of them has done counts without the rest.
     pub alone: bool,
     /// They are dealt out over several nodes.
     pub deals: bool,
@@ -103,7 +104,7 @@ pub(super) fn know_all(mut launch: Launch, options: &mut Options) -> Result<Laun
     if launch.streams() && !Kind::of(options, &launch)?.independent {
         if options.launch.pipe {
             return Err(Ending::Usage(
-                "--pipe is for ranks that need not each other: those of this program (of an MPI, of bdrun's own runtime, or with --preload) \
+                "--pipe is for independent ranks: those of this program (of an MPI, of bdrun's own runtime, or with --preload) \
                  may talk to one another, and all of them have to be there"
                     .into(),
             ));
@@ -162,7 +163,7 @@ impl Decided {
         }
         if options.jobs.is_some() && !independent {
             return Err(Ending::Usage(
-                "-j is for ranks that need not each other, and are begun as others end; those of this program (of an MPI, of bdrun's own \
+                "-j is for independent ranks, which are begun as others end; those of this program (of an MPI, of bdrun's own \
                  runtime, or with --preload) all live at once: --processors says how many compute, --resident how many are in RAM"
                     .into(),
             ));
@@ -182,7 +183,15 @@ impl Decided {
         let fixed = budget::fixed(alive, known.overhead);
         let budget = budget::budget(options, &available, independent, fixed).map_err(no_budget)?;
         let total = budget.bytes;
-        let notes = budget::check(total, alive, computing, &available).map_err(no_budget)?;
+        let mut notes: Vec<String> =
+            budget::check(total, alive, computing, &available).map_err(no_budget)?.into_iter().collect();
+        if !independent && processors.min(here) > tokens::MOST {
+            notes.push(format!(
+                "of {} processors {} are used: so many ranks of an MPI, or of bdrun's own runtime, compute at once",
+                processors,
+                tokens::MOST
+            ));
+        }
         let mut managed = total;
         if options.enforce {
             let fixed = budget::fixed(alive, known.overhead);
@@ -216,7 +225,6 @@ impl Decided {
             part: PART,
             ahead: managed / 3,
         };
-        let notes = notes.into_iter().collect();
         let available = available.bytes;
         Ok(Self {
             program,
@@ -285,7 +293,7 @@ impl Setup {
         Ok(setup)
     }
 
-    /// Sees to the open files that the ranks will take. Of those that need not each other no more are begun
+    /// Sees to the open files that the ranks will take. Of independent ones no more are begun
     /// than there are files for.
     pub fn provide_files(&mut self, options: &Options) -> Result<(), Ending> {
         let here = self.segment.here().len() as u32;

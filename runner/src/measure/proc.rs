@@ -148,7 +148,7 @@ fn parse_shares(text: &str) -> Option<Shares> {
         })
     };
     let anonymous = field("Anonymous")?;
-    // Since Linux 5.9; before that nothing is known of the shares.
+    // Since Linux 5.3; before that nothing is known of the shares.
     let anonymous_share = field("Pss_Anon")?.min(anonymous);
     let shared_share = field("Pss_Shmem")?;
     // "Private" are pages that one process maps, of any kind. Those of files and shared memory are in their

@@ -1,4 +1,4 @@
-//! Which node runs which part of a job whose ranks need not each other: the first node's master deals them
+//! Which node runs which part of a job of independent ranks: the first node's master deals them
 //! out as others can begin them. Pure: `handle(event)` says what is to be done.
 //!
 //! A node asks when it has none left that it has not begun. It is given those that come next in the order in

@@ -9,7 +9,7 @@
 //! | what carries that? | `transport.rs`; `mpi.rs`: the MPI that is there |
 //! | what happens at a node of what ranks of others do? | `gateway/` |
 //! | is another master still there? | `watch.rs` |
-//! | which node runs which part, where ranks need not each other? | `deal.rs` |
+//! | which node runs which part, where ranks are independent? | `deal.rs` |
 //! | who must be told of a communicator, and of who comes to a collective? | `book.rs` |
 
 #[cfg(test)]

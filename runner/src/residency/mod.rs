@@ -80,7 +80,7 @@ pub struct Limits {
     pub processors: u32,
     /// The most ranks that are in RAM at once; at least 1.
     pub resident: u32,
-    /// The most ranks that have been begun and have not ended, where they need not each other; at least 1.
+    /// The most ranks that have been begun and have not ended, where they are independent; at least 1.
     pub alive: u32,
     /// The most a rank may hold, bytes.
     pub rank_limit: Option<u64>,
@@ -249,7 +249,7 @@ impl Core {
         core
     }
 
-    /// A job to which ranks come ([`Event::Came`]) that need not each other: what can be done with each.
+    /// A job to which independent ranks come ([`Event::Came`]): what can be done with each.
     #[must_use]
     pub fn open(limits: Limits, can: Can) -> Self {
         let mut core = Self::new(limits, &[]);
@@ -258,7 +258,7 @@ impl Core {
         core
     }
 
-    /// A job of so many ranks that need not each other, of which others run elsewhere: until they are given
+    /// A job of so many independent ranks, of which others run elsewhere: until they are given
     /// to this node ([`Event::Given`]) all are over here.
     #[must_use]
     pub fn shared_out(limits: Limits, can: Can, ranks: u32) -> Self {

@@ -26,7 +26,7 @@ What it assumes, and cannot know: the user guide, \"What would it need?\". For a
 )]
 struct Line {
     /// What a job with `--trace FILE` has left behind
-    #[arg(value_name = "RECORD", required_unless_present = "ranks", conflicts_with = "ranks")]
+    #[arg(value_name = "TRACE", required_unless_present = "ranks", conflicts_with = "ranks")]
     record: Option<PathBuf>,
 
     /// Budgets to try; default: what was, half, twice, all in RAM, and the smallest in which it ends
@@ -41,7 +41,7 @@ struct Line {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     resident: Option<u32>,
 
-    /// Bytes a second that scratch is read and written with; default: as seen
+    /// Bytes a second that scratch is read with, and written with; default: as seen
     #[arg(long, value_name = "READ,WRITE", value_parser = parse_size, value_delimiter = ',', num_args = 1)]
     disk: Vec<u64>,
 
@@ -213,7 +213,7 @@ mod tests {
     fn the_line_is_consistent_and_errors_are_sentences() {
         Line::command().debug_assert();
         let parse = |line: &str| Line::try_parse_from(line.split(' ')).map_err(|error| error.to_string());
-        assert!(parse("simulate").unwrap_err().contains("RECORD"));
+        assert!(parse("simulate").unwrap_err().contains("TRACE"));
         assert!(parse("simulate a --synthetic 3").is_err(), "one of them");
         assert!(parse("simulate a --policy best").unwrap_err().contains("'best' is not ours, fifo or lru"));
         assert!(parse("simulate --synthetic 3 --spread 0.5").unwrap_err().contains("not a factor"));

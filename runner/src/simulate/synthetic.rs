@@ -7,7 +7,7 @@ use crate::residency::sim::{Curve, Draw, Exchange, Program};
 /// How ranks work together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Shape {
-    /// Any programs, which need not each other; their memory grows to the end
+    /// Any independent programs; their memory grows to the end
     Independent,
     /// All go through all their memory, then meet, in each phase
     Bulk,

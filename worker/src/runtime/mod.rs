@@ -202,7 +202,10 @@ impl Runtime {
             // handler.
             pager::expect_restores(this.meter.signals());
         }
-        control::send_frame(this.control.as_fd(), &Frame::Attached).map_err(failure_of)?;
+        if native {
+            this.tell(&Frame::Talks)?;
+        }
+        this.tell(&Frame::Attached)?;
         let attached = monotonic_ns();
         this.take_token();
         this.block().waiting_ns.fetch_add(this.block().next_span(), SeqCst);
@@ -215,12 +218,18 @@ impl Runtime {
         Ok(this)
     }
 
+    fn tell(&self, frame: &Frame) -> Result<()> {
+        control::send_frame(self.control.as_fd(), frame).map_err(failure_of)
+    }
+
     /// A library that the program calls waits here from now on: the rank computes with a token, and tells
     /// what it waits for. False if one does already.
     pub(crate) fn become_front(&self) -> bool {
         if self.is_front.swap(true, SeqCst) {
             return false;
         }
+        // If that fails bdrun is gone, and so is whoever could be talked to.
+        let _ = self.tell(&Frame::Talks);
         // Its heap is in arenas, of which parts may be out while it computes.
         self.open_meter(Clock::Thread);
         self.take_token();
