@@ -404,6 +404,15 @@ fn what_is_for_one_node_is_said() {
     assert_eq!(lines, ["0 of 4", "0 of 4", "1 of 4", "1 of 4", "2 of 4", "2 of 4", "3 of 4", "3 of 4"]);
 }
 
+/// MPICH's `mpiexec` may still write to the proxy of a process that ends at once, and is killed by that.
+#[test]
+fn who_ends_at_once_stays_for_the_launcher() {
+    let wrong = || bdrun_args(["--no-such-option", "true"]);
+    let outcome = wrong().with(|command| command.env("HYDI_CONTROL_FD", "77")).run();
+    outcome.failed_with(118, &["--no-such-option"]);
+    assert!(outcome.wall >= Duration::from_millis(500), "{outcome:?}");
+}
+
 /// Whoever looks at one master is told of all nodes.
 #[test]
 fn all_nodes_are_looked_at() {
