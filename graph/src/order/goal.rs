@@ -102,12 +102,15 @@ struct Search<'a> {
 /// An order in which after each goal the one is run next that is rated best; outputs that have nothing to do
 /// with what is live in the order of `ends`.
 pub(crate) fn goals(graph: &Graph, ground: &Ground, ends: &[TaskId], sight: &mut Sight) -> Vec<TaskId> {
-    let costs = graph.tasks().map(|task| graph.needs(task).map(|input| ground.hill[input.index()]).sum());
+    // Hills of a graph that is no tree may be of any size.
+    let cost = |task| {
+        graph.needs(task).fold(0, |sum: u64, input: TaskId| sum.saturating_add(ground.hill[input.index()]))
+    };
     let mut search = Search {
         state: State::new(graph, ground, sight.budget),
         sight: *sight,
         hill: &ground.hill,
-        cost: costs.collect(),
+        cost: graph.tasks().map(cost).collect(),
         near: Near::default(),
         trail: Vec::new(),
         best: Vec::new(),
@@ -301,7 +304,7 @@ impl Search<'_> {
         let hill = self.hill[task.index()];
         for consumer in self.state.graph.consumers(task) {
             let cost = &mut self.cost[consumer.index()];
-            *cost -= hill;
+            *cost = cost.saturating_sub(hill);
             self.near.push(*cost, consumer.0);
         }
     }

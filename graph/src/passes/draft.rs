@@ -183,11 +183,12 @@ impl<'a> Draft<'a> {
         }
         let needs = inputs.distinct();
         let consumers = needs.transposed(rest.len());
-        let made = Graph {
+        let mut made = Graph {
             keys,
             bodies,
             bytes: rest.iter().map(|&task| graph.bytes(task)).collect(),
             work: rest.iter().map(|&task| self.work(task)).collect(),
+            total: 0,
             seconds: rest.iter().map(|&task| self.seconds(task) as f32).collect(),
             costed: rest.iter().map(|&task| self.is_cost_known(task)).collect(),
             outputs: rest.iter().map(|&task| graph.output(task)).collect(),
@@ -199,6 +200,8 @@ impl<'a> Draft<'a> {
             consumers,
             programs,
         };
+        // No pass makes it more than it may be.
+        made.total = made.bytes.iter().chain(&made.work).sum();
         Rewritten { graph: made, steps }
     }
 }

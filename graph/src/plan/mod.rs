@@ -60,7 +60,7 @@ pub struct Plan {
 impl Plan {
     /// All bytes that are moved because the budget is less than the peak of the order.
     pub fn moved(&self) -> u64 {
-        self.written + self.read + self.again
+        self.written.saturating_add(self.read).saturating_add(self.again)
     }
 
     /// In which order the tasks run.
