@@ -7,6 +7,12 @@ use crate::body::{Argument, BodyId, Programs, Step};
 use crate::csr::Csr;
 use crate::graph::{Graph, Keys, TaskId};
 
+#[cfg(test)]
+thread_local! {
+    /// Steps of tasks that are not as they were that were copied on this thread.
+    pub(super) static COPIED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// A task that is not as it was.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
@@ -87,15 +93,21 @@ impl<'a> Draft<'a> {
         self.removed[task.index()]
     }
 
-    /// The task as it is now, which is to be removed.
-    pub(super) fn take(&mut self, task: TaskId) -> Change {
-        self.changes[task.index()].take().map_or_else(|| self.current(task), |change| *change)
+    /// The task as it is now, which is removed.
+    pub(super) fn taken(&mut self, task: TaskId) -> Change {
+        let change = self.changes[task.index()].take().map_or_else(|| self.current(task), |change| *change);
+        self.remove(task);
+        change
     }
 
     /// The task as it is now.
     pub(super) fn current(&self, task: TaskId) -> Change {
         match &self.changes[task.index()] {
-            Some(change) => (**change).clone(),
+            Some(change) => {
+                #[cfg(test)]
+                COPIED.set(COPIED.get() + change.steps.len());
+                (**change).clone()
+            }
             None => Change {
                 steps: self.graph.programs().steps(self.graph.body(task), self.graph.inputs(task).len()),
                 inputs: self.graph.inputs(task).collect(),
