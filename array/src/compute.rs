@@ -69,7 +69,7 @@ pub struct Report {
     pub written: u64,
     /// Bytes that were read from there.
     pub read: u64,
-    /// Bytes that were read from sources more than once.
+    /// Bytes of blocks that were made of sources once more, instead of being written to scratch.
     pub again: u64,
     /// Threads that were asked for and that the system did not have: it went on without them.
     pub lacked: usize,
