@@ -24,7 +24,8 @@ pub struct Options {
     /// Threads that compute [default: as many as there are processors; with ranks each has one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Where what does not fit is kept meanwhile [default: bdrun's scratch, or the temporary directory]
+    /// Where what does not fit is kept meanwhile, on a disk [default: bdrun's scratch, TMPDIR if that is not
+    /// memory, or /var/tmp]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// Bytes of a block at most [default: a twelfth of the budget, 8 MiB at most]
@@ -146,10 +147,9 @@ fn try_run(
         settings.threads = Threads { compute: size - 1, transfer: 1 };
         settings.store_apart = true;
     }
-    // Of several directories of bdrun the first.
-    let first = |list: String| list.split(':').next().map(PathBuf::from);
-    let scratch = options.scratch.clone().or_else(|| std::env::var("BDRUN_SCRATCH").ok().and_then(first));
-    settings.scratch = scratch.unwrap_or(settings.scratch);
+    if let Some(scratch) = &options.scratch {
+        settings.scratch.clone_from(scratch);
+    }
     if let Some(world) = world.filter(|_| rank > 0) {
         return follow(world, &settings, &result);
     }
