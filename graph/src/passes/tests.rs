@@ -255,6 +255,13 @@ fn a_step_has_the_name_of_its_own_task() {
         let RunError::Task(failure) = origins.named(error) else { panic!("a task failed") };
         let wanted = ["a (x.py:1)", "b (x.py:2)", "c (x.py:3)"][failing as usize];
         assert_eq!(failure.task.to_string(), wanted);
+        // And what it was given, not what all of them together are.
+        let given = [
+            "",
+            "; it was given a (x.py:1); that was made from a (x.py:1)",
+            "; it was given b (x.py:2); that was made from a (x.py:1)",
+        ];
+        assert_eq!(failure.to_string(), format!("task {wanted} failed: no{}", given[failing as usize]));
     }
 }
 

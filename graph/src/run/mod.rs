@@ -27,6 +27,7 @@ mod threads;
 mod trace;
 
 pub use dispatch::Dispatch;
+pub(crate) use failure::sources;
 pub use failure::{Failure, Named, RunError, SOURCES, TaskFailure};
 pub use gaps::Gaps;
 pub use program::{Program, Step};
