@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bdrun_graph::order::{self, Effort};
 use bdrun_graph::passes::{self, Origins};
 use bdrun_graph::plan::{Plan, least_moved};
-use bdrun_graph::run::{Call, Failure, FileStore, Progress, RunError, Threads};
+use bdrun_graph::run::{Call, Failure, FileStore, Progress, RunError, Threads, scratch_directory};
 use bdrun_graph::{Graph, TaskId};
 
 use crate::array::Array;
@@ -25,7 +25,8 @@ pub struct Settings {
     pub budget: Option<u64>,
     /// On how many threads.
     pub threads: Threads,
-    /// A directory for what does not fit.
+    /// A directory on a disk for what does not fit; what is written to one in memory stays there, beside the
+    /// budget. Default: [`scratch_directory`].
     pub scratch: PathBuf,
     /// How much to look for an order that takes little.
     pub effort: Effort,
@@ -36,7 +37,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         let (threads, effort) = (Threads::default(), Effort::default());
-        Self { budget: None, threads, scratch: std::env::temp_dir(), effort, store_apart: false }
+        Self { budget: None, threads, scratch: scratch_directory(), effort, store_apart: false }
     }
 }
 
@@ -69,7 +70,7 @@ pub struct Report {
     pub written: u64,
     /// Bytes that were read from there.
     pub read: u64,
-    /// Bytes that were read from sources more than once.
+    /// Bytes of blocks that were made of sources once more, instead of being written to scratch.
     pub again: u64,
     /// Threads that were asked for and that the system did not have: it went on without them.
     pub lacked: usize,
@@ -207,4 +208,14 @@ fn writes(graph: &Graph, kernels: &[Kernel], task: TaskId) -> bool {
 /// The same error, with what it is of.
 fn named(name: &str, error: &std::io::Error) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("{name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scratch_is_where_that_of_others_is() {
+        assert_eq!(Settings::default().scratch, scratch_directory());
+    }
 }

@@ -44,3 +44,14 @@ fn blocks_of_which_there_are_too_many_are_not_made() {
     }
     is_too_much(&zeros(&[1 << 25]).rechunk_regular(&[1]).unwrap_err(), "2^24 at most");
 }
+
+/// Each is an array that there can be; bytes of all together are no number any more.
+#[test]
+fn bytes_of_all_blocks_together_are_counted() {
+    let mut array = zeros(&[1 << 48]).rechunk_regular(&[0]).unwrap();
+    for _ in 0..1 << 12 {
+        array = array.abs().unwrap();
+    }
+    let error = Settings::default().compute(&[&array.sum(None).unwrap()]).unwrap_err();
+    is_too_much(&error, "2^63");
+}

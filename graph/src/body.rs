@@ -93,6 +93,8 @@ pub struct Programs {
     functions: Vec<FunctionId>,
     /// The arguments of each step, packed.
     arguments: Csr,
+    /// How many inputs a task has at least that each program is for.
+    inputs: Vec<u32>,
     index: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
@@ -131,15 +133,33 @@ impl Programs {
         hasher.finish()
     }
 
+    /// Whether a body is a function, or one of these that is given no more than a task of so many inputs has.
+    pub(crate) fn is_for(&self, body: BodyId, inputs: usize) -> bool {
+        match body.body() {
+            Body::Function(_) => true,
+            Body::Program(program) => {
+                self.inputs.get(program.0 as usize).is_some_and(|&needed| needed as usize <= inputs)
+            }
+        }
+    }
+
     /// A body with these steps; the last one's value is the result.
     ///
     /// # Panics
-    /// If there are none, or one is given the value of a later one.
+    /// If there are none, one is given the value of a later one, or an input has a number of 2^31 or more.
     pub fn intern(&mut self, steps: &[Step]) -> BodyId {
         assert!(!steps.is_empty(), "a program has steps");
+        let mut inputs = 0;
         for (at, step) in steps.iter().enumerate() {
-            let earlier = |argument: &Argument| !matches!(argument, Argument::Step(of) if *of as usize >= at);
-            assert!(step.arguments.iter().all(earlier), "step {at} needs a later one's value");
+            for &argument in &step.arguments {
+                match argument {
+                    Argument::Step(of) => assert!((of as usize) < at, "step {at} needs a later one's value"),
+                    Argument::Input(of) => {
+                        assert!(of < HIGH, "inputs have numbers below 2^31");
+                        inputs = inputs.max(of + 1);
+                    }
+                }
+            }
         }
         let hash = self.hash(steps.iter().cloned());
         let same = |&at: &u32| self.program(ProgramId(at)).eq(steps.iter().cloned());
@@ -152,6 +172,7 @@ impl Programs {
             self.arguments.push(step.arguments.iter().map(|argument| argument.pack()));
         }
         self.steps.push(first..self.functions.len() as u32);
+        self.inputs.push(inputs);
         let mut index = std::mem::take(&mut self.index);
         index.insert_unique(hash, program, |&at| self.hash(self.program(ProgramId(at))));
         self.index = index;

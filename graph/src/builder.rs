@@ -7,7 +7,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use crate::body::{BodyId, FunctionId, Programs};
 use crate::csr::Csr;
 use crate::error::GraphError;
-use crate::graph::{Graph, Keys, Output, TaskId};
+use crate::graph::{Graph, Keys, MOST_BYTES, Output, TaskId};
 
 /// What a task is given.
 #[derive(Clone, Copy, Debug)]
@@ -121,8 +121,8 @@ impl Builder {
     /// Adds a task.
     ///
     /// # Errors
-    /// If there is one with this key, if a source has inputs, if its cost is negative or no number, or if
-    /// there are 2^31 tasks.
+    /// If there is one with this key, if a source has inputs, if its cost is negative or no number, if its
+    /// body is none of [`Builder::programs`] or is given inputs that it has not, or if there are 2^31 tasks.
     ///
     /// # Panics
     /// If an input is a task that was not added.
@@ -138,12 +138,15 @@ impl Builder {
         if !(task.seconds >= 0.0 && task.seconds.is_finite()) {
             return Err(GraphError::Cost { key: key(), origin: origin(), seconds: task.seconds.to_string() });
         }
-        let is_empty = match task.inputs {
-            Inputs::Keys(keys) => keys.is_empty(),
-            Inputs::Tasks(tasks) => tasks.is_empty(),
+        let inputs = match task.inputs {
+            Inputs::Keys(keys) => keys.len(),
+            Inputs::Tasks(tasks) => tasks.len(),
         };
-        if task.source && !is_empty {
+        if task.source && inputs > 0 {
             return Err(GraphError::SourceWithInputs { key: key(), origin: origin() });
+        }
+        if !self.programs.is_for(task.body, inputs) {
+            return Err(GraphError::Body { key: key(), origin: origin() });
         }
         let id =
             u32::try_from(self.bodies.len()).ok().filter(|&id| id < PENDING).ok_or(GraphError::TooMany)?;
@@ -181,12 +184,27 @@ impl Builder {
         Ok(TaskId(id))
     }
 
+    /// Bytes and work of all tasks, or which of them is the first with which they are too many.
+    fn total(&self) -> Result<u64, GraphError> {
+        let mut total = 0_u64;
+        for (task, (&bytes, &work)) in self.bytes.iter().zip(&self.work).enumerate() {
+            let sum = total.checked_add(bytes).and_then(|sum| sum.checked_add(work));
+            total = sum.filter(|&sum| sum <= MOST_BYTES).ok_or_else(|| GraphError::Bytes {
+                key: self.keys.get(task).into(),
+                origin: self.origin_names.get(self.origins[task] as usize).into(),
+            })?;
+        }
+        Ok(total)
+    }
+
     /// The graph.
     ///
     /// # Errors
-    /// If a task needs a key that no task has, or tasks need each other in a circle.
+    /// If a task needs a key that no task has, tasks need each other in a circle, or bytes and work of all
+    /// tasks together are 2^63 or more.
     pub fn build(mut self) -> Result<Graph, GraphError> {
         let tasks = self.bodies.len();
+        let total = self.total()?;
         if self.pending.len() > 0 {
             for task in 0..tasks {
                 for place in 0..self.inputs.row(task).len() {
@@ -211,6 +229,7 @@ impl Builder {
             bodies: self.bodies,
             bytes: self.bytes,
             work: self.work,
+            total,
             costed: self.seconds.iter().map(|&seconds| seconds > 0.0).collect(),
             seconds: self.seconds,
             outputs: self.outputs,

@@ -1,10 +1,12 @@
 //! What can be wrong with a graph, an order or a budget.
 
+use crate::run::Named;
+
 /// A graph that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     /// Two tasks have one key.
-    #[error("task {key} is there twice: from {first} and from {second}")]
+    #[error("task {key} is there twice{}", twice(.first, .second))]
     Duplicate {
         /// The key.
         key: String,
@@ -14,7 +16,7 @@ pub enum GraphError {
         second: String,
     },
     /// A task needs what no task makes.
-    #[error("task {task} ({origin}) needs {key}, which no task makes")]
+    #[error("task {} needs {key}, which no task makes", named(.task, .origin))]
     Unknown {
         /// What is needed.
         key: String,
@@ -30,15 +32,26 @@ pub enum GraphError {
         Vec<(String, String)>,
     ),
     /// A source has inputs.
-    #[error("task {key} ({origin}) is a source, which is read from storage, and yet has inputs")]
+    #[error("task {} is a source, which is read from storage, and yet has inputs", named(.key, .origin))]
     SourceWithInputs {
         /// Its key.
         key: String,
         /// Where it came from.
         origin: String,
     },
+    /// A body of another graph, or one that is given inputs which the task has not.
+    #[error(
+        "the body of task {} is no program of its graph, or is given an input that it has not",
+        named(.key, .origin)
+    )]
+    Body {
+        /// Its key.
+        key: String,
+        /// Where it came from.
+        origin: String,
+    },
     /// A cost that is no number of seconds.
-    #[error("task {key} ({origin}) costs {seconds} seconds, which is none that it can take")]
+    #[error("task {} costs {seconds} seconds, which is none that it can take", named(.key, .origin))]
     Cost {
         /// Its key.
         key: String,
@@ -47,13 +60,34 @@ pub enum GraphError {
         /// What was said.
         seconds: String,
     },
+    /// Bytes that cannot be.
+    #[error("with task {} the results and the work of all tasks have 2^63 bytes or more", named(.key, .origin))]
+    Bytes {
+        /// The key of the task with which they are too many.
+        key: String,
+        /// Where it came from.
+        origin: String,
+    },
     /// Too many tasks.
     #[error("a graph has fewer than 2^31 tasks")]
     TooMany,
 }
 
+/// A task by key and origin, as far as that is known.
+fn named(key: &str, origin: &str) -> String {
+    Named { key: key.into(), origin: origin.into() }.to_string()
+}
+
+fn twice(first: &str, second: &str) -> String {
+    match (first, second) {
+        ("", "") => String::new(),
+        (one, "") | ("", one) => format!(": one is from {one}"),
+        (first, second) => format!(": from {first} and from {second}"),
+    }
+}
+
 fn circle(tasks: &[(String, String)]) -> String {
-    let mut text: Vec<String> = tasks.iter().map(|(key, origin)| format!("{key} ({origin})")).collect();
+    let mut text: Vec<String> = tasks.iter().map(|(key, origin)| named(key, origin)).collect();
     text.extend(tasks.first().map(|(key, _)| key.clone()));
     text.join(" needs ")
 }
@@ -86,8 +120,9 @@ pub enum OrderError {
 /// A budget in which a graph cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "task {key} ({origin}) needs {needed} bytes at once (inputs {inputs}, result {result}, work {work}), \
-     more than the budget of {budget}"
+    "task {} needs {needed} bytes at once (inputs {inputs}, result {result}, work {work}), \
+     more than the budget of {budget}",
+    named(.key, .origin)
 )]
 pub struct TooLarge {
     /// The task that needs most.

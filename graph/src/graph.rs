@@ -2,6 +2,7 @@
 
 use crate::body::{BodyId, Programs};
 use crate::csr::Csr;
+use crate::error::GraphError;
 
 /// A task of a graph, by its number: tasks are numbered in the order in which they were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,8 +28,12 @@ pub enum Output {
     Kept,
 }
 
+/// Bytes and work of all tasks together are no more, so that whatever is summed of them is a number.
+pub(crate) const MOST_BYTES: u64 = i64::MAX as u64;
+
 /// Tasks over blocks: what each one computes, of what, how large the result is and what it costs. Validated
-/// when it is built ([`crate::Builder`]): without circles, every input there, every key once.
+/// when it is built ([`crate::Builder`]): without circles, every input there, every key once, each body one
+/// of the graph that is given what the task has, and all bytes together a number.
 ///
 /// Arrays over all tasks and lists of numbers, no object for each task: about 100 bytes a task and its key's
 /// text.
@@ -38,6 +43,8 @@ pub struct Graph {
     pub(crate) bodies: Vec<BodyId>,
     pub(crate) bytes: Vec<u64>,
     pub(crate) work: Vec<u64>,
+    /// Both of all tasks together.
+    pub(crate) total: u64,
     pub(crate) seconds: Vec<f32>,
     /// Whether that is all it costs: of what was put together it may be that of a part.
     pub(crate) costed: Vec<bool>,
@@ -142,10 +149,19 @@ impl Graph {
     }
 
     /// Sets what was measured of a task: the size of its result in bytes, and how long it took in seconds.
-    pub fn measured(&mut self, task: TaskId, bytes: u64, seconds: f32) {
+    ///
+    /// # Errors
+    /// If with it all tasks together have 2^63 bytes or more. Nothing is changed then.
+    pub fn measured(&mut self, task: TaskId, bytes: u64, seconds: f32) -> Result<(), GraphError> {
+        let others = self.total.saturating_sub(self.bytes(task));
+        if bytes > MOST_BYTES.saturating_sub(others) {
+            return Err(GraphError::Bytes { key: self.key(task).into(), origin: self.origin(task).into() });
+        }
+        self.total = others + bytes;
         self.bytes[task.index()] = bytes;
         self.seconds[task.index()] = seconds;
         self.costed[task.index()] = true;
+        Ok(())
     }
 
     /// All costs together, in seconds.

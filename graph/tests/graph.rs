@@ -1,6 +1,6 @@
 //! Graphs as data: what is an error, and what it names.
 
-use bdrun_graph::{Builder, FunctionId, Graph, GraphError, Inputs, Output, Task, TaskId};
+use bdrun_graph::{Argument, Builder, FunctionId, Graph, GraphError, Inputs, Output, Step, Task, TaskId};
 
 fn add(builder: &mut Builder, key: &str, inputs: &[&str], origin: &str) -> Result<TaskId, GraphError> {
     builder.add(Task { origin, ..Task::new(key, FunctionId(0), Inputs::Keys(inputs)) })
@@ -44,6 +44,89 @@ fn a_source_with_inputs_and_a_cost_that_is_none() {
     assert_eq!(error, GraphError::SourceWithInputs { key: "x".into(), origin: "l".into() });
     let task = Task { seconds: f32::NAN, ..Task::new("x", FunctionId(0), Inputs::Keys(&[])) };
     assert!(builder.add(task).unwrap_err().to_string().contains("NaN seconds"));
+}
+
+/// What nobody said where it comes from is named without it.
+#[test]
+fn who_came_from_nowhere_is_named_without_it() {
+    let said = |error: GraphError| error.to_string();
+    let mut builder = Builder::default();
+    add(&mut builder, "x", &["y"], "").unwrap();
+    assert_eq!(said(add(&mut builder, "x", &[], "").unwrap_err()), "task x is there twice");
+    let one = said(add(&mut builder, "x", &[], "job.py:9").unwrap_err());
+    assert_eq!(one, "task x is there twice: one is from job.py:9");
+    assert_eq!(said(builder.build().unwrap_err()), "task x needs y, which no task makes");
+    let mut builder = Builder::default();
+    add(&mut builder, "a", &["b"], "").unwrap();
+    add(&mut builder, "b", &["a"], "2").unwrap();
+    let circle = "these tasks need each other in a circle: a needs b (2) needs a";
+    assert_eq!(said(builder.build().unwrap_err()), circle);
+    let mut builder = Builder::default();
+    builder.add(Task { bytes: 7, ..Task::new("x", FunctionId(0), Inputs::Keys(&[])) }).unwrap();
+    let graph = builder.build().unwrap();
+    let error = bdrun_graph::plan::plan(&graph, &[TaskId(0)], 6).unwrap_err().to_string();
+    assert!(error.starts_with("task x needs 7 bytes at once"), "{error}");
+}
+
+/// A body is one of the graph's, and is given nothing that its task has not.
+#[test]
+fn a_body_that_is_none_of_the_task() {
+    let step = |function, arguments: &[Argument]| Step {
+        function: FunctionId(function),
+        arguments: arguments.to_vec(),
+    };
+    let steps = [step(0, &[Argument::Input(0)]), step(1, &[Argument::Input(1), Argument::Step(0)])];
+    let mut builder = Builder::default();
+    let body = builder.programs().intern(&steps);
+    add(&mut builder, "x", &[], "").unwrap();
+    let mut with = |key: &str, inputs: &[&str]| {
+        builder.add(Task { body, origin: "l", ..Task::new(key, FunctionId(0), Inputs::Keys(inputs)) })
+    };
+    for (key, inputs) in [("none", &[][..]), ("one", &["x"])] {
+        let error = with(key, inputs).unwrap_err();
+        assert_eq!(error, GraphError::Body { key: key.into(), origin: "l".into() });
+        assert!(error.to_string().contains(&format!("the body of task {key} (l)")), "{error}");
+    }
+    // Inputs that it does not use it may have.
+    with("two", &["x", "x"]).unwrap();
+    with("three", &["x", "x", "two"]).unwrap();
+    assert_eq!(builder.build().unwrap().len(), 3);
+    // One of another graph.
+    let mut other = Builder::default();
+    let task = Task { body, ..Task::new("y", FunctionId(0), Inputs::Keys(&["a", "b"])) };
+    assert!(matches!(other.add(task), Err(GraphError::Body { .. })));
+}
+
+/// Together 2^64 bytes would be none, which fit anywhere.
+#[test]
+fn bytes_that_are_no_number_together() {
+    let of = |sizes: &[(u64, u64)]| {
+        let mut builder = Builder::default();
+        let mut before: Vec<TaskId> = Vec::new();
+        for (number, &(bytes, work)) in sizes.iter().enumerate() {
+            let key = number.to_string();
+            let task = Task::new(&key, FunctionId(0), Inputs::Tasks(&before));
+            before = vec![builder.add(Task { bytes, work, origin: "l", ..task }).unwrap()];
+        }
+        builder.build()
+    };
+    let half = 1 << 62;
+    for sizes in
+        [&[(1 << 63, 0), (1 << 63, 0)][..], &[(half, 0), (half, 0)], &[(half, half)], &[(u64::MAX, 1)]]
+    {
+        let error = of(sizes).unwrap_err();
+        let key = (sizes.len() - 1).to_string();
+        let is_first = sizes[0].0 >= 1 << 63;
+        let key = if is_first { "0".into() } else { key };
+        assert_eq!(error, GraphError::Bytes { key, origin: "l".into() }, "{sizes:?}");
+    }
+    let mut graph = of(&[(half, 0), (half - 1, 0)]).unwrap();
+    assert!(bdrun_graph::plan::plan(&graph, &[TaskId(0), TaskId(1)], 1000).is_err());
+    assert!(graph.measured(TaskId(1), half, 1.0).is_err());
+    assert_eq!((graph.bytes(TaskId(1)), graph.is_cost_known(TaskId(1))), (half - 1, false));
+    graph.measured(TaskId(0), 1, 1.0).unwrap();
+    graph.measured(TaskId(1), half, 1.0).unwrap();
+    assert_eq!(graph.need(TaskId(1)), half + 1);
 }
 
 /// Inputs may be added behind; what is asked of a graph is what was said.

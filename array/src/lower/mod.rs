@@ -4,7 +4,7 @@ mod folds;
 
 use std::sync::Arc;
 
-use bdrun_graph::{BodyId, Builder, FunctionId, Graph, Inputs, Output, Task, TaskId};
+use bdrun_graph::{BodyId, Builder, FunctionId, Graph, GraphError, Inputs, Output, Task, TaskId};
 use hashbrown::HashMap;
 
 use crate::array::{Array, Node, Op, ordered};
@@ -49,8 +49,13 @@ pub(crate) fn lower(outputs: &[(Array, &dyn Sink)]) -> Result<Lowered, Error> {
             lowering.add(array, "write", kernel, &[block], size, Output::Stored);
         }
     }
-    // What is named and built here is right, or the crate is not.
-    let graph = lowering.builder.build().expect("tasks are added behind their inputs");
+    let graph = match lowering.builder.build() {
+        Err(error @ GraphError::Bytes { .. }) => {
+            return Err(Error::no_memory("the blocks of all arrays".into(), &error.to_string()));
+        }
+        // What is named and built here is right otherwise, or the crate is not.
+        graph => graph.expect("tasks are added behind their inputs"),
+    };
     Ok(Lowered { graph, kernels: lowering.kernels, sources: lowering.sources })
 }
 

@@ -24,7 +24,8 @@ pub struct Options {
     /// Threads that compute [default: as many as there are processors; with ranks each has one]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Where what does not fit is kept meanwhile [default: bdrun's scratch, or the temporary directory]
+    /// Where what does not fit is kept meanwhile, on a disk [default: bdrun's scratch, TMPDIR if that is not
+    /// memory, or /var/tmp]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// Bytes of a block at most [default: a twelfth of the budget, 8 MiB at most]
@@ -146,10 +147,9 @@ fn try_run(
         settings.threads = Threads { compute: size - 1, transfer: 1 };
         settings.store_apart = true;
     }
-    // Of several directories of bdrun the first.
-    let first = |list: String| list.split(':').next().map(PathBuf::from);
-    let scratch = options.scratch.clone().or_else(|| std::env::var("BDRUN_SCRATCH").ok().and_then(first));
-    settings.scratch = scratch.unwrap_or(settings.scratch);
+    if let Some(scratch) = &options.scratch {
+        settings.scratch.clone_from(scratch);
+    }
     if let Some(world) = world.filter(|_| rank > 0) {
         return follow(world, &settings, &result);
     }
@@ -160,11 +160,7 @@ fn try_run(
     let outputs = [(result.clone(), &sink as &dyn Sink)];
     let mut prepared = settings.prepare(&outputs).map_err(|error| error.to_string())?;
     if let Some(memory) = memory {
-        let mut left = memory.saturating_sub(beside(&settings, &prepared, size));
-        if size > 1 {
-            // Whole pages of what ranks share are counted.
-            left = (left as f64 / (pages(&prepared.graph, 1 << 30) as f64 / f64::from(1 << 30))) as u64;
-        }
+        let left = memory.saturating_sub(beside(&settings, &prepared, size));
         let too_little = |error: Error| {
             format!(
                 "{error}; {} of the budget of {} are left for blocks: --block makes them smaller",
@@ -173,7 +169,8 @@ fn try_run(
             )
         };
         let within = left.min(prepared.bound);
-        prepared = prepared.within(within).map_err(too_little)?;
+        let planned = if size > 1 { in_pages(prepared, within, left) } else { prepared.within(within) };
+        prepared = planned.map_err(too_little)?;
     }
     if !options.quiet {
         foretell(&prepared);
@@ -198,6 +195,21 @@ fn try_run(
         account(&report, begin.elapsed());
     }
     Ok(())
+}
+
+/// Plans within so many bytes, and within so many of whole pages, which are counted of what ranks share.
+fn in_pages(mut prepared: Prepared<'_>, mut within: u64, left: u64) -> Result<Prepared<'_>, Error> {
+    let least = prepared.graph.tasks().map(|task| prepared.graph.need(task)).max().unwrap_or(0);
+    loop {
+        prepared = prepared.within(within)?;
+        let over = pages(&prepared.graph, &prepared.plan).saturating_sub(left);
+        if over == 0 {
+            return Ok(prepared);
+        }
+        // Where that is too little it may be enough for the largest task alone.
+        let less = within.saturating_sub(over);
+        within = if within > least { less.max(least) } else { less };
+    }
 }
 
 /// Bytes that all processes of a job take beside blocks. Of ranks each holds the result of its task until

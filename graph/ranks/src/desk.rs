@@ -6,7 +6,9 @@
 //! and then to all who are told of it, until the last of them has answered. So nobody writes what another
 //! reads.
 
-use bdrun_graph::run::{Dispatch, Gaps, Program, RunError, Step};
+use std::io;
+
+use bdrun_graph::run::{Dispatch, Gaps, Named, Program, RunError, Step};
 use bdrun_graph::{Graph, Output, TaskId};
 use hashbrown::HashMap;
 
@@ -48,6 +50,8 @@ pub(crate) struct Desk<'a> {
     at_home: usize,
     /// There is none but rank 0.
     alone: bool,
+    /// A function has kept what it was given.
+    is_kept: bool,
     ended: Option<RunError>,
 }
 
@@ -104,6 +108,7 @@ impl<'a> Desk<'a> {
             busy: vec![None; ranks],
             at_home: 0,
             alone: ranks == 1,
+            is_kept: false,
             ended: None,
         }
     }
@@ -125,9 +130,12 @@ impl<'a> Desk<'a> {
             return None;
         };
         let mut cold = Vec::new();
-        let Some(order) = self.order(step, &mut cold) else {
-            self.ended = Some(RunError::Stuck);
-            return None;
+        let order = match self.order(step, &mut cold) {
+            Ok(order) => order,
+            Err(error) => {
+                self.ended = Some(error);
+                return None;
+            }
         };
         let is_told = |part: &Part| matches!(part.bytes, Bytes::Told(_));
         let told = match &order {
@@ -146,11 +154,11 @@ impl<'a> Desk<'a> {
         Some(Task { rank, step, order, cold })
     }
 
-    fn order(&mut self, step: usize, cold: &mut Vec<Extent>) -> Option<Order> {
+    fn order(&mut self, step: usize, cold: &mut Vec<Extent>) -> Result<Order, RunError> {
         let present = "a stay has its result until its last use";
         let part = |desk: &Self, stay: u32| desk.parts[stay as usize].clone().expect(present);
         let arguments = self.program.arguments(step);
-        Some(match self.program.steps()[step] {
+        Ok(match self.program.steps()[step] {
             Step::Run(task) => {
                 let inputs = arguments.iter().map(|&stay| part(self, stay)).collect();
                 let into = self.place(step, self.graph.bytes(task), cold)?;
@@ -172,14 +180,18 @@ impl<'a> Desk<'a> {
     }
 
     /// Where a result of so many bytes at most goes; nowhere if it is told.
-    #[allow(clippy::option_option, reason = "no room, and none needed")]
-    fn place(&mut self, step: usize, len: u64, cold: &mut Vec<Extent>) -> Option<Option<u64>> {
+    fn place(&mut self, step: usize, len: u64, cold: &mut Vec<Extent>) -> Result<Option<u64>, RunError> {
         if len <= TOLD {
-            return Some(None);
+            return Ok(None);
         }
-        let at = self.room.take(len, |extent| cold.push(extent))?;
+        let Some(at) = self.room.take(len, |extent| cold.push(extent)) else {
+            // There are many times as many as the budget has bytes: see `Running::lead`.
+            let why = format!("no {len} bytes of addresses one after the other are left");
+            let error = io::Error::new(io::ErrorKind::OutOfMemory, why);
+            return Err(lost(self.graph, self.program.steps()[step].task(), error));
+        };
         self.into.insert(step, Extent { at, len });
-        Some(Some(at))
+        Ok(Some(at))
     }
 
     /// What a rank has answered; of rank 0 it is said which step it was.
@@ -194,7 +206,8 @@ impl<'a> Desk<'a> {
         let task = self.program.steps()[step].task();
         let into = self.into.remove(&step);
         match (self.program.steps()[step], answer) {
-            (_, Answer::Failed(fault)) => {
+            (_, Answer::Failed(fault, keeps)) => {
+                self.is_kept |= keeps;
                 let error = self.error(step, rank, fault);
                 self.ended.get_or_insert(error);
                 return None;
@@ -268,7 +281,7 @@ impl<'a> Desk<'a> {
     fn error(&self, step: usize, rank: usize, fault: Fault) -> RunError {
         let this = self.program.steps()[step];
         let task = this.task();
-        let named = bdrun_graph::run::Named::new(self.graph, task);
+        let named = Named::new(self.graph, task);
         match fault {
             Fault::Task { step, cause } => {
                 RunError::task(self.graph, task, step, format!("{cause} (on rank {rank})").into())
@@ -276,7 +289,7 @@ impl<'a> Desk<'a> {
             Fault::Size(bytes) => RunError::Size { task: named, bytes, declared: self.graph.bytes(task) },
             Fault::Scratch(text) => {
                 let what = if matches!(this, Step::Write(_)) { "written to" } else { "read from" };
-                RunError::Store { task: named, what, error: std::io::Error::other(text) }
+                RunError::Store { task: named, what, error: io::Error::other(text) }
             }
         }
     }
@@ -294,6 +307,12 @@ impl<'a> Desk<'a> {
     /// Whether something went wrong.
     pub fn has_failed(&self) -> bool {
         self.ended.is_some()
+    }
+
+    /// When rank 0 does nothing: whether a place in shared memory may still be read or written, by a rank
+    /// that has not answered, or by a function that has kept it.
+    pub fn is_used(&self) -> bool {
+        self.is_kept || self.is_awaited()
     }
 
     /// Whether ranks other than 0 have something to do.
@@ -326,6 +345,12 @@ impl<'a> Desk<'a> {
         }
         Ok(kept)
     }
+}
+
+/// There is no room in shared memory for a result.
+pub(crate) fn lost(graph: &Graph, task: TaskId, error: io::Error) -> RunError {
+    let what = "given room in shared memory, or be written to";
+    RunError::Store { task: Named::new(graph, task), what, error }
 }
 
 /// A result that is kept.

@@ -48,9 +48,11 @@
 //! | `wire` | what ranks tell each other |
 //! | `perform` | doing it |
 //! | `memory` | what they share |
+//! | `outcome` | what is left of it, and how much of the budget that is |
 
 mod desk;
 mod memory;
+mod outcome;
 mod perform;
 mod room;
 #[cfg(test)]
@@ -64,16 +66,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bdrun_graph::plan::{Action, Plan};
-use bdrun_graph::run::{Block, Call, Failure, Lend, Program, Progress, RunError, Step, What};
+use bdrun_graph::run::{
+    Block, Call, Failure, Lend, Program, Progress, RunError, Step, What, scratch_directory,
+};
 use bdrun_graph::{Graph, TaskId};
 use bdrun_worker::{Communicator, Source, World};
 use hashbrown::HashMap;
 
 use desk::{Desk, Finished, HOME, Kept, Task};
 use memory::Memory;
+use outcome::{Counted, Shared};
 use perform::perform;
 use room::PAGE;
-use wire::{Answer, Bytes, Hello, Order, Welcome};
+use wire::{Answer, Hello, Order, Welcome};
+
+pub use outcome::Outcome;
+pub use room::pages;
 
 /// Tags of messages.
 const HELLO: u32 = 1;
@@ -144,10 +152,11 @@ impl<'a> Ranks<'a> {
 
     /// Those of a communicator of one node. The budget is counted nowhere else.
     pub fn on(comm: &'a Communicator) -> Self {
-        Self { comm, world: None, scratch: std::env::temp_dir(), is_home: Box::new(|_, _| false), data: 0 }
+        Self { comm, world: None, scratch: scratch_directory(), is_home: Box::new(|_, _| false), data: 0 }
     }
 
-    /// The directory for what does not fit (of rank 0; default: that of temporary files).
+    /// The directory, on a disk, for what does not fit: of rank 0; what is written to one in memory stays
+    /// there, beside the budget. Default: [`scratch_directory`].
     #[must_use]
     pub fn scratch(self, directory: &Path) -> Self {
         Self { scratch: directory.into(), ..self }
@@ -237,23 +246,27 @@ impl<'a> Running<'_, 'a> {
         // Of addresses there are enough that results of all sizes lie one behind another; of the memory no
         // more is used than the budget.
         let len = plan.budget.saturating_mul(16).clamp(1 << 26, 1 << 44).next_multiple_of(PAGE);
-        let pages = pages(graph, plan.budget);
-        let shared = self.count(pages).and_then(|counted| {
+        let pages = pages(graph, plan);
+        let shared = Counted::new(self.ranks.world, pages).map_err(Error::from).and_then(|counted| {
             let memory = Memory::make(len, &self.ranks.scratch);
-            Ok((memory.map_err(|error| Error::Shared { what: "made", error })?, counted))
+            Ok(Shared::new(memory.map_err(|error| Error::Shared { what: "made", error })?, counted))
         });
-        let (memory, counted) = self.welcome(hello, shared)?;
-        let memory = Arc::new(memory);
+        let mut shared = self.welcome(hello, shared)?;
         let program = Program::new(graph, plan);
         let is_home = |task| (self.ranks.is_home)(graph, task);
         let desk = Desk::new(graph, &program, (pages, len), self.comm.size(), is_home);
         let seconds = |step: &Step| if let Step::Run(task) = step { graph.seconds(*task) } else { 0.0 };
         progress.begin(program.steps().len() as u64, program.steps().iter().map(seconds).sum());
-        let lead = Lead { comm: self.comm, graph, program: &program, memory: &memory, progress };
-        let ended = lead.run(desk, call);
-        self.end(1..self.comm.size(), ended.as_ref().err().map(ToString::to_string))?;
+        let lead = Lead { comm: self.comm, graph, program: &program, memory: &shared.memory, progress };
+        let (is_used, ended) = lead.run(desk, call);
+        if !is_used {
+            shared.is_used_no_more();
+        }
+        let told = self.end(1..self.comm.size(), ended.as_ref().err().map(ToString::to_string));
+        // What went wrong first is said, also if then nobody can be told of it.
         let (kept, peak) = ended?;
-        Ok(Outcome { memory, kept, peak, _counted: counted })
+        told?;
+        Ok(Outcome::new(shared, kept, peak))
     }
 
     /// Who waits for orders is told that there are no more.
@@ -262,19 +275,8 @@ impl<'a> Running<'_, 'a> {
         ranks.into_iter().try_for_each(|rank| Ok(self.comm.send_value(rank, ORDER, &order)?))
     }
 
-    fn count(&self, budget: u64) -> Result<Counted<'a>, Error> {
-        if let Some(world) = self.ranks.world {
-            world.set_aside(budget)?;
-        }
-        Ok(Counted { world: self.ranks.world, bytes: budget })
-    }
-
     /// Tells all where the memory is, if all are about to do the same; or why nobody goes on.
-    fn welcome(
-        &self,
-        hello: &Hello,
-        shared: Result<(Memory, Counted<'a>), Error>,
-    ) -> Result<(Memory, Counted<'a>), Error> {
+    fn welcome(&self, hello: &Hello, shared: Result<Shared<'a>, Error>) -> Result<Shared<'a>, Error> {
         let others = || 1..self.comm.size();
         let mut differs = None;
         for rank in others() {
@@ -290,18 +292,18 @@ impl<'a> Running<'_, 'a> {
             };
             differs.get_or_insert(Error::Differ { rank, what });
         }
-        let named = differs.map_or(shared, Err).and_then(|(memory, counted)| {
-            let names = memory.names().map_err(|error| Error::Shared { what: "made", error })?;
-            Ok((memory, counted, names))
+        let named = differs.map_or(shared, Err).and_then(|shared| {
+            let names = shared.memory.names().map_err(|error| Error::Shared { what: "made", error })?;
+            Ok((shared, names))
         });
         let welcome = match &named {
-            Ok((.., names)) => Welcome::Shared(names.clone()),
+            Ok((_, names)) => Welcome::Shared(names.clone()),
             Err(error) => Welcome::Refused(error.to_string()),
         };
         for rank in others() {
             self.comm.send_value(rank, HELLO, &welcome)?;
         }
-        let (memory, counted, _) = named?;
+        let (shared, _) = named?;
         let (mut refused, mut waiting) = (None, Vec::new());
         for rank in others() {
             match self.comm.recv_value::<Option<String>>(rank, HELLO)?.0 {
@@ -309,9 +311,9 @@ impl<'a> Running<'_, 'a> {
                 None => waiting.push(rank),
             }
         }
-        let Some(error) = refused else { return Ok((memory, counted)) };
+        let Some(error) = refused else { return Ok(shared) };
         // Those that could open it wait for orders.
-        self.end(waiting, Some(error.to_string()))?;
+        _ = self.end(waiting, Some(error.to_string()));
         Err(error)
     }
 }
@@ -325,12 +327,30 @@ struct Lead<'r> {
     progress: &'r Progress,
 }
 
+/// What is kept, and what was live at most.
+type Ended = Result<(HashMap<TaskId, Kept>, u64), Error>;
+
 impl Lead<'_> {
+    /// Runs all. And says whether somebody may still use what lies in shared memory: a rank that has not
+    /// answered, or a function that has kept what it was given.
     fn run<V: Block + Lend>(
         &self,
         mut desk: Desk<'_>,
         call: impl Fn(Call, Vec<V>) -> Result<V, Failure>,
-    ) -> Result<(HashMap<TaskId, Kept>, u64), Error> {
+    ) -> (bool, Ended) {
+        if let Err(error) = self.rounds(&mut desk, call) {
+            return (true, Err(error));
+        }
+        let ([_, peak], is_used) = (desk.live(), desk.is_used());
+        (is_used, desk.into_kept().map(|kept| (kept, peak)).map_err(Error::from))
+    }
+
+    /// Until there is nothing more to do, and nobody does anything.
+    fn rounds<V: Block + Lend>(
+        &self,
+        desk: &mut Desk<'_>,
+        call: impl Fn(Call, Vec<V>) -> Result<V, Failure>,
+    ) -> Result<(), Error> {
         let comm = self.comm;
         let mut home: VecDeque<(usize, Order)> = VecDeque::new();
         loop {
@@ -358,16 +378,14 @@ impl Lead<'_> {
             let is_there = !home.is_empty() && comm.iprobe(Source::Any, ANSWER)?.is_some();
             if (home.is_empty() || is_there) && desk.is_awaited() {
                 let (answer, status) = comm.recv_value::<Answer>(Source::Any, ANSWER)?;
-                self.finish(&mut desk, status.source, None, answer);
+                self.finish(desk, status.source, None, answer);
             } else if let Some((step, order)) = home.pop_front() {
                 let answer = perform(self.graph, self.memory, order, &call);
-                self.finish(&mut desk, HOME, Some(step), answer);
+                self.finish(desk, HOME, Some(step), answer);
             } else {
-                break;
+                return Ok(());
             }
         }
-        let [_, peak] = desk.live();
-        Ok((desk.into_kept()?, peak))
     }
 
     fn finish(&self, desk: &mut Desk<'_>, rank: usize, step: Option<usize>, answer: Answer) {
@@ -380,77 +398,8 @@ impl Lead<'_> {
     }
 
     fn lost(&self, step: usize, error: io::Error) -> RunError {
-        let task = bdrun_graph::run::Named::new(self.graph, self.program.steps()[step].task());
-        RunError::Store { task, what: "given room in shared memory, or be written to", error }
+        desk::lost(self.graph, self.program.steps()[step].task(), error)
     }
-}
-
-/// The budget, as long as it is counted.
-struct Counted<'a> {
-    world: Option<&'a World>,
-    bytes: u64,
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        if let Some(world) = self.world {
-            world.give_back(self.bytes);
-        }
-    }
-}
-
-/// What is left when all has run, on rank 0.
-pub struct Outcome<'a> {
-    memory: Arc<Memory>,
-    kept: HashMap<TaskId, Kept>,
-    /// Bytes of results and work that were live at most.
-    pub peak: u64,
-    _counted: Counted<'a>,
-}
-
-impl std::fmt::Debug for Outcome<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} results, {} bytes at most", self.kept.len(), self.peak)
-    }
-}
-
-impl Outcome<'_> {
-    /// A result that is kept, copied from shared memory, or from scratch if it is there. None if it was
-    /// taken, or is not kept.
-    ///
-    /// # Errors
-    /// If it cannot be read, or there is no memory for it.
-    pub fn take<V: Lend>(&mut self, task: TaskId) -> io::Result<Option<V>> {
-        let Some(kept) = self.kept.get(&task) else { return Ok(None) };
-        let head = V::decode(&kept.head)?;
-        let len = kept.bytes.len();
-        let mut done = 0;
-        let value = V::restore(&head, len as usize, &mut |into| {
-            if done + into.len() as u64 > len {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            match (&kept.scratch, &kept.bytes) {
-                (Some(from), _) => self.memory.read_told(from + done, into)?,
-                (None, Bytes::Told(bytes)) => into.copy_from_slice(&bytes[done as usize..][..into.len()]),
-                (None, Bytes::Lie { at, .. }) => self.memory.get(at + done, into)?,
-            }
-            done += into.len() as u64;
-            Ok(())
-        })?;
-        if let Some(Kept { scratch: None, bytes: Bytes::Lie { at, len }, .. }) = self.kept.remove(&task) {
-            self.memory.give_back(at, len.next_multiple_of(PAGE))?;
-        }
-        Ok(Some(value))
-    }
-}
-
-/// Bytes of pages that results of so many bytes take together at most: what is not told takes whole pages.
-/// As many, if all results of more than 4 KiB are whole pages.
-#[must_use]
-pub fn pages(graph: &Graph, bytes: u64) -> u64 {
-    let rounded = |bytes: u64| bytes.next_multiple_of(PAGE) as f64 / bytes as f64;
-    let lie = graph.tasks().map(|task| graph.bytes(task)).filter(|&bytes| bytes > wire::TOLD);
-    (bytes as f64 * lie.map(rounded).fold(1.0, f64::max)).ceil() as u64
 }
 
 /// What stands for a graph and a plan: what is computed from what, and when.

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use bdrun_graph::run::scratch_file;
+use bdrun_graph::run::{scratch_error, scratch_file};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Names {
     memory: Name,
     scratch: Name,
+    /// Where scratch is, for errors.
+    directory: String,
     len: u64,
 }
 
@@ -32,6 +34,7 @@ pub(crate) struct Memory {
     map: MmapRaw,
     file: File,
     scratch: File,
+    directory: String,
 }
 
 impl Memory {
@@ -42,9 +45,8 @@ impl Memory {
         file.set_len(len)?;
         // Nobody makes it shorter under the others, who would die of SIGBUS.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", scratch.display()));
-        Self::of(file, scratch_file(scratch).map_err(named)?, len)
+        let on = scratch_file(scratch).map_err(|error| scratch_error(scratch, error))?;
+        Self::of(file, on, scratch.display().to_string(), len)
     }
 
     /// What rank 0 has made.
@@ -62,13 +64,23 @@ impl Memory {
         if file.metadata()?.len() != names.len {
             return Err(io::Error::other("the memory has another length"));
         }
-        Self::of(file, open(&names.scratch)?, names.len)
+        Self::of(file, open(&names.scratch)?, names.directory.clone(), names.len)
     }
 
-    fn of(file: File, scratch: File, len: u64) -> io::Result<Self> {
+    fn of(file: File, scratch: File, directory: String, len: u64) -> io::Result<Self> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let map = MmapOptions::new().len(len).no_reserve_swap().map_raw(&file)?;
-        Ok(Self { map, file, scratch })
+        Ok(Self { map, file, scratch, directory })
+    }
+
+    /// Bytes that there is room for.
+    pub fn len(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// An error of scratch, with the directory.
+    fn on_scratch(&self, error: io::Error) -> io::Error {
+        scratch_error(Path::new(&self.directory), error)
     }
 
     pub fn names(&self) -> io::Result<Names> {
@@ -78,12 +90,12 @@ impl Memory {
             Ok::<_, io::Error>(Name { path, device: meta.dev(), inode: meta.ino() })
         };
         let (memory, scratch) = (name(&self.file)?, name(&self.scratch)?);
-        Ok(Names { memory, scratch, len: self.map.len() as u64 })
+        Ok(Names { memory, scratch, directory: self.directory.clone(), len: self.len() })
     }
 
     /// Where a place begins, if there is one so long.
     fn at(&self, at: u64, len: u64) -> io::Result<*mut u8> {
-        let end = at.checked_add(len).filter(|&end| end <= self.map.len() as u64);
+        let end = at.checked_add(len).filter(|&end| end <= self.len());
         // SAFETY: within the mapping.
         end.map(|_| unsafe { self.map.as_mut_ptr().add(at as usize) }).ok_or_else(|| {
             io::Error::other(format!("{len} bytes at {at} of shared memory, which ends before"))
@@ -117,7 +129,7 @@ impl Memory {
     pub fn write(&self, at: u64, len: u64, to: u64) -> io::Result<()> {
         let from = self.at(at, len)?;
         // SAFETY: as many bytes are there, which nobody writes: see `Piece`.
-        self.scratch.write_all_at(unsafe { std::slice::from_raw_parts(from, len as usize) }, to)
+        self.write_told(unsafe { std::slice::from_raw_parts(from, len as usize) }, to)
     }
 
     /// Reads from scratch to a place that is this rank's alone.
@@ -131,11 +143,11 @@ impl Memory {
                 libc::pread(self.scratch.as_raw_fd(), to, (len - done) as usize, (from + done) as libc::off_t)
             };
             match got {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                0 => return Err(self.on_scratch(io::ErrorKind::UnexpectedEof.into())),
                 1.. => done += got as u64,
                 _ => match io::Error::last_os_error() {
                     error if error.kind() == io::ErrorKind::Interrupted => {}
-                    error => return Err(error),
+                    error => return Err(self.on_scratch(error)),
                 },
             }
         }
@@ -143,11 +155,11 @@ impl Memory {
     }
 
     pub fn write_told(&self, bytes: &[u8], to: u64) -> io::Result<()> {
-        self.scratch.write_all_at(bytes, to)
+        self.scratch.write_all_at(bytes, to).map_err(|error| self.on_scratch(error))
     }
 
     pub fn read_told(&self, from: u64, into: &mut [u8]) -> io::Result<()> {
-        self.scratch.read_exact_at(into, from)
+        self.scratch.read_exact_at(into, from).map_err(|error| self.on_scratch(error))
     }
 }
 
@@ -184,7 +196,7 @@ mod tests {
 
     #[test]
     fn another_finds_it_and_scratch_keeps_it() {
-        let here = Memory::make(1 << 30, &std::env::temp_dir()).unwrap();
+        let here = Arc::new(Memory::make(1 << 30, &std::env::temp_dir()).unwrap());
         let there = Arc::new(Memory::open(&here.names().unwrap()).unwrap());
         here.put(1 << 20, b"shared").unwrap();
         assert_eq!(Piece::new(&there, 1 << 20, 6).unwrap().as_ref(), b"shared");
@@ -195,7 +207,15 @@ mod tests {
         assert_eq!(&bytes, b"shared");
         here.give_back(0, 2 << 20).unwrap();
         assert_eq!(Piece::new(&there, 1 << 20, 6).unwrap().as_ref(), [0; 6]);
-        assert!(here.read(200, 1, 0).is_err() && here.put((1 << 30) - 1, b"no").is_err());
+        assert!(here.put((1 << 30) - 1, b"no").is_err());
+        // Who did not name the directory is told which it is, whoever writes or reads.
+        let directory = format!("{}: ", std::env::temp_dir().display());
+        for memory in [&here, &there] {
+            for error in [memory.read(200, 1, 0), memory.read_told(200, &mut [0])] {
+                let text = error.unwrap_err().to_string();
+                assert!(text.starts_with(&directory), "{text}");
+            }
+        }
         assert!(Piece::new(&there, u64::MAX, 2).is_err());
         let mut wrong = here.names().unwrap();
         wrong.memory.inode += 1;

@@ -9,6 +9,8 @@ use bdrun_graph::{Graph, TaskId};
 use crate::memory::{Memory, Piece};
 use crate::wire::{Answer, Bytes, Fault, Order, Part, TOLD};
 
+const KEPT: &str = "the function has kept what it was given, of which it may keep a copy only";
+
 /// Does it. Nothing of shared memory is held any more when this returns.
 pub(crate) fn perform<V: Block + Lend>(
     graph: &Graph,
@@ -16,10 +18,18 @@ pub(crate) fn perform<V: Block + Lend>(
     order: Order,
     call: impl Fn(Call, Vec<V>) -> Result<V, Failure>,
 ) -> Answer {
-    let scratch = |error: io::Error| Answer::Failed(Fault::Scratch(error.to_string()));
+    let scratch = |error: io::Error| Answer::Failed(Fault::Scratch(error.to_string()), false);
     match order {
         Order::Run { task, inputs, into } => {
-            run(graph, memory, TaskId(task), inputs, into, call).unwrap_or_else(Answer::Failed)
+            let mut pieces = Vec::new();
+            let made = run(graph, memory, TaskId(task), inputs, into, &mut pieces, call);
+            // Others will write there when this is answered.
+            let keeps = pieces.iter().any(|piece| Arc::strong_count(piece) > 1);
+            match made {
+                Ok(_) if keeps => Answer::Failed(Fault::Task { step: 0, cause: KEPT.into() }, keeps),
+                Ok(part) => Answer::Made(part),
+                Err(fault) => Answer::Failed(fault, keeps),
+            }
         }
         Order::Write { part, to } => {
             let written = match &part.bytes {
@@ -40,16 +50,17 @@ pub(crate) fn perform<V: Block + Lend>(
     }
 }
 
+/// Runs a task; `pieces` are what it is given of shared memory.
 fn run<V: Block + Lend>(
     graph: &Graph,
     memory: &Arc<Memory>,
     task: TaskId,
     inputs: Vec<Part>,
     into: Option<u64>,
+    pieces: &mut Vec<Arc<Piece>>,
     call: impl Fn(Call, Vec<V>) -> Result<V, Failure>,
-) -> Result<Answer, Fault> {
+) -> Result<Part, Fault> {
     let own = |error: io::Error| Fault::Task { step: 0, cause: error.to_string() };
-    let mut pieces = Vec::new();
     let mut values = Vec::with_capacity(inputs.len());
     for Part { head, bytes } in inputs {
         let lent = match bytes {
@@ -81,11 +92,5 @@ fn run<V: Block + Lend>(
     } else {
         return Err(Fault::Size(len));
     };
-    drop(value);
-    // Others will write there when this is answered.
-    if pieces.iter().any(|piece| Arc::strong_count(piece) > 1) {
-        let cause = "the function has kept what it was given, of which it may keep a copy only".into();
-        return Err(Fault::Task { step: 0, cause });
-    }
-    Ok(Answer::Made(Part { head, bytes }))
+    Ok(Part { head, bytes })
 }

@@ -6,10 +6,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bdrun_graph::Graph;
+use bdrun_graph::plan::{Action, Plan};
 use bdrun_graph::run::Gaps;
+
+use crate::wire::TOLD;
 
 /// Bytes; every place begins and ends at a page.
 pub(crate) const PAGE: u64 = 4096;
+
+/// Bytes of pages that results take together at most while a plan of the graph runs: what is not told takes
+/// whole pages. As many as the plan's budget, if all results of more than 4 KiB are whole pages.
+#[must_use]
+pub fn pages(graph: &Graph, plan: &Plan) -> u64 {
+    // Each time that a result is made or read it takes a place, and it may have several at a time: the bytes
+    // of each, and those of its last page behind them.
+    let made = plan.actions.iter().filter_map(|action| match action {
+        Action::Run(task) | Action::Read(task) => Some(graph.bytes(*task)),
+        Action::Write(_) | Action::Drop(_) => None,
+    });
+    let is_odd = |bytes: &u64| *bytes > TOLD && *bytes % PAGE > 0;
+    let mut odd: Vec<(u128, u128)> =
+        made.filter(is_odd).map(|bytes| (bytes.into(), (PAGE - bytes % PAGE).into())).collect();
+    // Within the budget no more is lost than by those that lose most for each byte.
+    odd.sort_unstable_by(|one, other| (other.1 * one.0).cmp(&(one.1 * other.0)));
+    let (mut left, mut lost) = (u128::from(plan.budget), 0);
+    for (bytes, behind) in odd {
+        if bytes > left {
+            lost += (behind * left).div_ceil(bytes);
+            break;
+        }
+        left -= bytes;
+        lost += behind;
+    }
+    plan.budget.saturating_add(u64::try_from(lost).unwrap_or(u64::MAX))
+}
 
 /// A place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +135,7 @@ impl Room {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bdrun_graph::{Builder, FunctionId, Inputs, Task, TaskId};
     use proptest::prelude::*;
 
     #[test]
@@ -119,6 +151,43 @@ mod tests {
         assert_eq!(take(&mut room, 3 * PAGE), two);
         assert_eq!(cold, [Extent { at: two, len: 2 * PAGE }]);
         assert_eq!(room.take(1 << 30, |_| ()), None, "there is an end");
+    }
+
+    fn planned(sizes: &[u64], budget: u64) -> (Graph, Plan) {
+        let mut builder = Builder::default();
+        let actions = sizes.iter().enumerate().map(|(number, &bytes)| {
+            let key = number.to_string();
+            let task = Task::new(&key, FunctionId(0), Inputs::Keys(&[]));
+            Action::Run(builder.add(Task { bytes, ..task }).unwrap())
+        });
+        let actions = actions.collect();
+        let plan = Plan { actions, budget, peak: 0, written: 0, read: 0, again: 0 };
+        (builder.build().unwrap(), plan)
+    }
+
+    #[test]
+    fn one_odd_result_takes_a_page_more() {
+        let (block, budget) = (8 << 20, 700 << 20);
+        let mut sizes = vec![block; 200];
+        let all = |sizes: &[u64]| {
+            let (graph, plan) = planned(sizes, budget);
+            pages(&graph, &plan) - budget
+        };
+        assert_eq!(all(&sizes), 0);
+        // A mean; what is told takes no page.
+        sizes.extend([5000, 4096, 100]);
+        assert_eq!(all(&sizes), 2 * PAGE - 5000);
+        // Read again it may be there twice.
+        let (graph, mut plan) = planned(&sizes, budget);
+        plan.actions.extend([
+            Action::Write(TaskId(200)),
+            Action::Read(TaskId(200)),
+            Action::Drop(TaskId(200)),
+        ]);
+        assert_eq!(pages(&graph, &plan) - budget, 2 * (2 * PAGE - 5000));
+        // Where all are odd it is by how much, and no more than fit.
+        assert_eq!(all(&[4097; 1_000_000]), (u128::from(budget) * 4095).div_ceil(4097) as u64);
+        assert_eq!(all(&[4097; 100]), 100 * 4095);
     }
 
     /// Very many warm places, none of which is as long as what comes.
@@ -143,6 +212,20 @@ mod tests {
     }
 
     proptest! {
+        /// Whatever is there together within the budget takes no more.
+        #[test]
+        fn no_results_take_more_pages(sizes in prop::collection::vec(1_u64..40_000, 1..40), budget in 1_u64..400_000) {
+            let (graph, plan) = planned(&sizes, budget);
+            let (mut bytes, mut whole) = (0, 0);
+            for size in sizes {
+                if bytes + size <= budget {
+                    bytes += size;
+                    whole += if size > TOLD { size.next_multiple_of(PAGE) } else { 0 };
+                }
+            }
+            prop_assert!(whole <= pages(&graph, &plan), "{whole}");
+        }
+
         #[test]
         fn nobody_lies_where_another_does(moves in prop::collection::vec((any::<bool>(), 0_u64..40_000), 1..200)) {
             let budget = 200_000;

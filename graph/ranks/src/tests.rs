@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use bdrun_graph::order::{self, Effort};
 use bdrun_graph::plan::{Plan, plan};
 use bdrun_graph::run::{
-    Call, Event, Failure, FileStore, Lend, Lent, Progress, RunError, Spill, Threads, What,
+    Call, Event, Failure, FileStore, Lend, Lent, Program, Progress, RunError, Spill, Threads, What,
 };
 use bdrun_graph::{Builder, FunctionId, Graph, Inputs, Output, Task, TaskId};
 use bdrun_worker::local;
 use proptest::prelude::*;
 
+use crate::desk::Desk;
 use crate::{Error, Ranks};
 
 type Value = Arc<Vec<u8>>;
@@ -220,6 +221,21 @@ fn who_returns_its_input_gives_a_copy_and_who_keeps_it_is_told_so() {
         &value(TaskId(0), &[], 50_000)[..],
         "it is still there"
     );
+
+    // Also if the function fails.
+    let kept = std::sync::Mutex::new(Vec::new());
+    let all = local::run(3, |comm| {
+        let call = |call: Call, inputs: Vec<Seen>| match call.function {
+            FunctionId(0) => Ok(Seen::Own(value(call.task, &[], 50_000))),
+            _ => {
+                kept.lock().unwrap().extend(inputs);
+                Err("no sum".into())
+            }
+        };
+        Ranks::on(&comm).run(&graph, &plan, &Progress::default(), call).map(|_| ())
+    });
+    assert!(all[0].as_ref().unwrap_err().to_string().contains("no sum"), "{all:?}");
+    assert_eq!(kept.into_inner().unwrap()[1].bytes(), &value(TaskId(1), &[], 50_000)[..]);
 }
 
 #[test]
@@ -365,6 +381,47 @@ fn scratch_that_cannot_be_had_is_an_error_on_all() {
     });
     assert!(matches!(all[0], Err(Error::Shared { what: "made", .. })), "{:?}", all[0]);
     assert!(matches!(all[1], Err(Error::Elsewhere(_))));
+}
+
+#[test]
+fn scratch_is_where_that_of_others_is() {
+    local::run(1, |comm| {
+        let said = format!("{:?}", Ranks::on(&comm));
+        let directory = bdrun_graph::run::scratch_directory().display().to_string();
+        assert!(said.ends_with(&format!("scratch on {directory}")), "{said}");
+    });
+}
+
+#[test]
+fn that_there_are_no_addresses_is_said() {
+    let (graph, _) = sum();
+    let plan = planned(&graph, 100);
+    let program = Program::new(&graph, &plan);
+    let mut desk = Desk::new(&graph, &program, (plan.budget, 50_000), 2, |_| false);
+    assert!(desk.next().is_none() && desk.has_failed());
+    let text = desk.into_kept().unwrap_err().to_string();
+    assert!(text.contains("task x cannot be given room in shared memory"), "{text}");
+    assert!(text.contains("no 50000 bytes of addresses"), "{text}");
+}
+
+/// Of the budget only what is kept is counted when all has run, and no more of it than was not taken.
+#[test]
+fn what_is_kept_is_counted_until_it_is_taken() {
+    let (graph, sum) = sum();
+    let plan = planned(&graph, 100);
+    for ranks in [1, 3] {
+        local::run(ranks, |comm| {
+            let call = |call: Call, inputs: Vec<Value>| Ok(value(call.task, &inputs, 50_000));
+            let outcome = Ranks::on(&comm).run(&graph, &plan, &Progress::default(), call).unwrap();
+            let Some(mut outcome) = outcome else { return };
+            assert_eq!(outcome.shared.counted.bytes, 13 * 4096);
+            assert!(outcome.take::<Value>(TaskId(0)).unwrap().is_none());
+            assert_eq!(outcome.shared.counted.bytes, 13 * 4096);
+            let inputs = [TaskId(0), TaskId(1)].map(|task| value(task, &[], 50_000));
+            assert_eq!(outcome.take(sum).unwrap(), Some(value(sum, &inputs, 50_000)));
+            assert_eq!(outcome.shared.counted.bytes, 0);
+        });
+    }
 }
 
 #[test]

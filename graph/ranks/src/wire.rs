@@ -53,7 +53,8 @@ pub(crate) enum Answer {
     Written,
     /// The bytes that were read, or where they were put.
     Read(Bytes),
-    Failed(Fault),
+    /// It went wrong; and whether a function has kept what it was given all the same.
+    Failed(Fault, bool),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{bytes, marked, places};
-use crate::graph::{Graph, TaskId};
+use crate::graph::{Graph, Output, TaskId};
 use crate::order;
 use crate::run::{Event, Step, What};
 
@@ -19,9 +19,9 @@ pub struct TooMany(
 );
 
 /// A page that needs nothing else, with a slider: circles are tasks, red while they run, blue when they have;
-/// boxes are results, red while they are in memory, violet while they are on scratch or in their source only,
-/// blue when they are released for good. Below it the bytes that are live at each moment, and what was
-/// foretold for the order, one task after the other.
+/// boxes are results, red while they are in memory, violet while they are on scratch (what is kept may be so
+/// to the end) or in their source only, blue when they are released for good. Below it the bytes that are
+/// live at each moment, and what was foretold for the order, one task after the other.
 ///
 /// # Errors
 /// If there are more than [`MOST`] tasks.
@@ -42,8 +42,11 @@ pub fn page(graph: &Graph, order: &[TaskId], events: &[Event], budget: u64) -> R
             let (from, below) = at(input);
             _ = write!(lines, "M{from} {}L{x} {}", flip(below + 24), flip(y));
         }
-        let title =
-            marked(&format!("{}, {}, {}", graph.key(task), bytes(graph.bytes(task)), graph.origin(task)));
+        let mut title = format!("{}, {}", graph.key(task), bytes(graph.bytes(task)));
+        if !graph.origin(task).is_empty() {
+            _ = write!(title, ", {}", graph.origin(task));
+        }
+        let title = marked(&title);
         _ = writeln!(
             shapes,
             "<g><title>{title}</title><circle cx=\"{x}\" cy=\"{}\" r=\"6\"/><rect x=\"{}\" y=\"{}\" width=\"12\" height=\"12\"/></g>",
@@ -72,15 +75,59 @@ pub fn page(graph: &Graph, order: &[TaskId], events: &[Event], budget: u64) -> R
         bytes(most),
         bytes(budget)
     );
+    let kept = graph.tasks().filter(|&task| graph.output(task) == Output::Kept);
+    let kept: Vec<String> = kept.map(|task| task.0.to_string()).collect();
     Ok(TEMPLATE
         .replace("{width}", &width.to_string())
         .replace("{height}", &height.to_string())
         .replace("{lines}", &lines)
-        .replace("{shapes}", &shapes)
         .replace("{summary}", &marked(&summary))
         .replace("{events}", &told)
         .replace("{profile}", &profile.join(","))
-        .replace("{budget}", &budget.to_string()))
+        .replace("{budget}", &budget.to_string())
+        .replace("{kept}", &kept.join(","))
+        // Last, for the user's texts are in it, and whatever stands there is not replaced.
+        .replace("{shapes}", &shapes))
 }
 
 const TEMPLATE: &str = include_str!("page.html");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Builder, FunctionId, Inputs, Task};
+
+    fn graph(keys: [&str; 2]) -> Graph {
+        let mut builder = Builder::default();
+        for key in keys {
+            let task = Task::new(key, FunctionId(0), Inputs::Keys(&[]));
+            let output = if key == keys[1] { Output::Kept } else { Output::Stored };
+            builder
+                .add(Task { bytes: 8, output, origin: if key == "x" { "job.rs:1" } else { "" }, ..task })
+                .unwrap();
+        }
+        builder.build().unwrap()
+    }
+
+    /// What is kept and has left memory is on scratch: nothing that is left says so otherwise.
+    #[test]
+    fn a_page_says_what_is_kept() {
+        let graph = graph(["x", "y"]);
+        let order: Vec<TaskId> = graph.tasks().collect();
+        let page = page(&graph, &order, &[], 16).unwrap();
+        assert!(page.contains("kept = new Set([1]);"), "{page}");
+        assert!(page.contains(r#"--left[task] > 0 || kept.has(task) ? "out" : "gone""#), "{page}");
+        assert!(page.contains("<title>x, 8 B, job.rs:1</title>") && page.contains("<title>y, 8 B</title>"));
+    }
+
+    #[test]
+    fn what_users_write_stays_as_it_is() {
+        let graph = graph(["{events}{kept}", "{summary}{budget}"]);
+        let order: Vec<TaskId> = graph.tasks().collect();
+        let event = Event { at: std::time::Duration::ZERO, what: What::Release(TaskId(0)), live: 8 };
+        let page = page(&graph, &order, &[event], 16).unwrap();
+        for key in ["{events}{kept}", "{summary}{budget}"] {
+            assert_eq!(page.matches(&format!("<title>{key}, 8 B</title>")).count(), 1, "{page}");
+        }
+    }
+}

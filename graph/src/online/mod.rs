@@ -38,6 +38,7 @@ use crate::csr::Csr;
 use crate::graph::{Graph, Output, TaskId};
 use crate::order::{self, Effort, order, peak};
 use crate::plan::{self, Plan};
+use room::Summed;
 use sizes::Sizes;
 
 /// Where a result goes.
@@ -186,6 +187,10 @@ pub struct Online {
     used: u64,
     /// Of it, what leaves.
     leaving: u64,
+    /// What was summed up of tasks with many inputs that wait for room.
+    summed: Vec<Summed>,
+    /// What those that are staged or run give back; none if that is to be summed up anew.
+    back: Option<u64>,
     ends_left: usize,
     /// After so many tasks the order is made anew.
     order_at: u64,
@@ -197,6 +202,9 @@ pub struct Online {
     /// Results that were looked at, to find some that make room.
     #[cfg(test)]
     looked: u64,
+    /// Inputs that were summed up, of tasks that wait, are staged or run.
+    #[cfg(test)]
+    added: u64,
 }
 
 /// How far behind the first task that was not staged others are, for each worker.
@@ -245,6 +253,8 @@ impl Online {
             moving: 0,
             used: 0,
             leaving: 0,
+            summed: Vec::new(),
+            back: None,
             ends_left: tasks,
             order_at: FIRST_ORDER,
             counts: Counts::default(),
@@ -253,6 +263,8 @@ impl Online {
             passed: 0,
             #[cfg(test)]
             looked: 0,
+            #[cfg(test)]
+            added: 0,
             graph,
         };
         // Here they are written, as all else.
@@ -328,6 +340,10 @@ impl Online {
     /// # Panics
     /// If it cannot have.
     pub fn handle(&mut self, event: Event) {
+        // What is written or read is nothing that those give back who run.
+        if !matches!(event, Event::Written(_) | Event::Read(_) | Event::Budget(_)) {
+            self.back = None;
+        }
         match event {
             Event::Done { task, bytes, took } => self.done(task, bytes, took.max(bytes)),
             Event::Stored(task) => self.stored(task),
@@ -567,16 +583,10 @@ impl Online {
         self.active.is_empty() && self.moving == 0
     }
 
-    /// What staging takes beyond what is in memory.
-    fn takes(&self, task: TaskId) -> u64 {
-        let needs = self.graph.needs.row(task.index()).iter();
-        let away = needs.filter(|&&input| self.states[input as usize] == State::Away);
-        let away: u64 = away.map(|&input| self.graph.bytes[input as usize]).sum();
-        away + self.sizes.expected(&self.graph, task)
-    }
-
     fn bring(&mut self, task: TaskId) {
-        let takes = self.sizes.expected(&self.graph, task);
+        let takes = self.sizes.expected(task, || self.graph.needs(task).map(|of| self.graph.bytes(of)).sum());
+        self.summed.retain(|sums| sums.task != task);
+        self.back = None;
         self.hold(task, takes);
         self.active.push(task);
         let mut missing = 0;
@@ -588,6 +598,7 @@ impl Online {
                     let bytes = self.graph.bytes(input);
                     self.hold(input, bytes);
                     self.states[input.index()] = State::Comes;
+                    self.is_away(input, false);
                     self.moving += 1;
                     self.counts.read += bytes;
                     self.effects.push(Effect::Read(input));

@@ -1,9 +1,70 @@
 //! What makes room, and where results go.
 
-use super::{Effect, Online, Place, State};
+use super::{Effect, Online, Place, State, WINDOW};
 use crate::graph::{Output, TaskId};
 
+/// Bytes of the inputs of a task that waits for room, which is asked for at each event.
+#[derive(Debug)]
+pub(super) struct Summed {
+    pub(super) task: TaskId,
+    /// All of them: they are made, so that stays.
+    inputs: u64,
+    /// Those that are on scratch only.
+    away: u64,
+}
+
+/// Of tasks with so few inputs it is not remembered.
+const FEW: usize = 16;
+
 impl Online {
+    /// What staging a task takes, all of whose inputs are made, beyond what is in memory.
+    pub(super) fn takes(&mut self, task: TaskId) -> u64 {
+        let found = self.summed.iter().find(|sums| sums.task == task);
+        let (inputs, away) = match found {
+            Some(sums) => (sums.inputs, sums.away),
+            None => {
+                let (inputs, away) = self.sums(task);
+                #[cfg(test)]
+                {
+                    self.added += self.graph.needs(task).len() as u64;
+                }
+                if self.graph.needs(task).len() > FEW {
+                    // Those that were next before another order was taken are dropped with all others.
+                    if self.summed.len() > 2 * WINDOW * self.workers {
+                        self.summed.clear();
+                    }
+                    self.summed.push(Summed { task, inputs, away });
+                }
+                (inputs, away)
+            }
+        };
+        #[cfg(test)]
+        assert_eq!((inputs, away), self.sums(task));
+        away + self.sizes.expected(task, || inputs)
+    }
+
+    fn sums(&self, task: TaskId) -> (u64, u64) {
+        let (mut inputs, mut away) = (0, 0);
+        for input in self.graph.needs(task) {
+            let bytes = self.graph.bytes(input);
+            inputs += bytes;
+            if self.states[input.index()] == State::Away {
+                away += bytes;
+            }
+        }
+        (inputs, away)
+    }
+
+    /// Notes that a result is on scratch only, or not any more.
+    pub(super) fn is_away(&mut self, task: TaskId, is: bool) {
+        let bytes = self.graph.bytes(task);
+        for sums in &mut self.summed {
+            if self.graph.needs.row(sums.task.index()).binary_search(&task.0).is_ok() {
+                sums.away = if is { sums.away + bytes } else { sums.away - bytes };
+            }
+        }
+    }
+
     /// Decides where results go that are done.
     pub(super) fn place_results(&mut self) {
         let mut at = 0;
@@ -33,6 +94,7 @@ impl Online {
             if place == Place::Scratch {
                 // No second copy.
                 let bytes = self.graph.bytes(task);
+                self.back = None;
                 self.hold(task, bytes);
             }
             self.effects.push(Effect::Store(task, place));
@@ -96,7 +158,23 @@ impl Online {
 
     /// What those that are staged or run give back when they are done: what they take beyond their results,
     /// and inputs that nobody else needs.
-    fn comes_back(&self) -> u64 {
+    fn comes_back(&mut self) -> u64 {
+        let back = self.back.unwrap_or_else(|| {
+            let back = self.sum_back();
+            #[cfg(test)]
+            {
+                self.added +=
+                    self.active.iter().map(|&task| self.graph.needs(task).len() as u64).sum::<u64>();
+            }
+            back
+        });
+        #[cfg(test)]
+        assert_eq!(back, self.sum_back());
+        self.back = Some(back);
+        back
+    }
+
+    fn sum_back(&self) -> u64 {
         let stays = |task: TaskId| self.uses[task.index()] > 0 || self.graph.output(task) == Output::Kept;
         let mut back = 0;
         for &task in &self.active {
@@ -146,6 +224,7 @@ impl Online {
             self.is_here(task, false);
             if is_written {
                 self.states[task.index()] = State::Away;
+                self.is_away(task, true);
                 self.hold(task, 0);
                 self.effects.push(Effect::Forget(task, Place::Memory));
             } else {
@@ -169,6 +248,7 @@ impl Online {
             return self.is_here(task, true);
         }
         self.states[task.index()] = State::Away;
+        self.is_away(task, true);
         self.hold(task, 0);
         self.effects.push(Effect::Forget(task, Place::Memory));
         if self.uses[task.index()] == 0 && self.graph.output(task) != Output::Kept {

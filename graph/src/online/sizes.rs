@@ -56,14 +56,15 @@ impl Sizes {
 
     /// What a task is expected to take beyond its inputs: what it took at most of its group while it ran, and
     /// its result once more, for that is copied. Of a group of which none was done: as much as its inputs,
-    /// twice, but not more than a share of the budget: often what has many inputs makes little of them.
-    pub(super) fn expected(&self, graph: &Graph, task: TaskId) -> u64 {
+    /// twice, but not more than a share of the budget: often what has many inputs makes little of them. What
+    /// they have together is asked only then.
+    pub(super) fn expected(&self, task: TaskId, inputs: impl FnOnce() -> u64) -> u64 {
         let group = self.group(task);
         if group.done > 0 {
             return group.most_took.max(group.most_bytes) + group.most_bytes;
         }
-        let inputs: u64 = graph.needs(task).map(|input| graph.bytes(input)).sum();
-        if inputs > 0 { (2 * inputs).min(self.most_unknown) } else { self.unknown }
+        let inputs = inputs();
+        if inputs > 0 { inputs.saturating_mul(2).min(self.most_unknown) } else { self.unknown }
     }
 
     /// Sets the sizes of results that are not made: the mean of the group, or the largest input. Says

@@ -386,3 +386,44 @@ fn of_many_results_few_are_looked_at() {
     assert!(counts.written > MANY / 4 * 64, "{counts:?}");
     assert!(looked < 20 * MANY, "{looked} of {MANY}: {counts:?}");
 }
+
+/// A task of very many inputs waits for room, and then for its inputs, while at each event others are asked
+/// about too: its inputs are not summed up each time.
+#[test]
+fn what_has_many_inputs_is_summed_up_seldom() {
+    const MANY: u64 = 1500;
+    let mut builder = Builder::default();
+    let mut of = |key: &str, inputs: &[TaskId], output| {
+        let task = Task::new(key, FunctionId(0), Inputs::Tasks(inputs));
+        builder.add(Task { bytes: 64, output, ..task }).unwrap()
+    };
+    let all = |of: &mut dyn FnMut(u64) -> TaskId| (0..MANY).map(of).collect::<Vec<_>>();
+    let wide = all(&mut |at| of(&format!("s{at}"), &[], Output::No));
+    let mut last = of("q", &wide, Output::No);
+    // Twice what comes between lets them leave; what is made of it is needed until the end.
+    for phase in ["m", "y"] {
+        let first = last;
+        let made = all(&mut |at| of(&format!("{phase}{at}"), &[first], Output::No));
+        for (at, &one) in made.iter().enumerate() {
+            last = of(&format!("t{phase}{at}"), &[last, one], Output::No);
+        }
+        let mut inputs = if phase == "y" { wide.clone() } else { Vec::new() };
+        inputs.push(last);
+        last = of(&format!("r{phase}"), &inputs, Output::No);
+        for (at, &one) in made.iter().enumerate() {
+            let output = if phase == "y" { Output::Kept } else { Output::No };
+            let after = of(&format!("z{phase}{at}"), &[last, one], output);
+            last = if phase == "m" { after } else { last };
+        }
+    }
+    let graph = builder.build().unwrap();
+    let groups = graph.tasks().map(|task| u32::from(graph.key(task).as_bytes()[0])).collect();
+    let effort = Effort { visits: 0, exact: 0, threads: 1 };
+    let mut online = Online::new(graph.clone(), groups, MANY * 64 * 5 / 4, 2, effort);
+    run_at_once(&mut online, |_| 64);
+    let (counts, added) = (online.counts(), online.added);
+    assert!(counts.written > MANY * 64 && counts.read > MANY * 64, "{counts:?}");
+    // Beside those of all tasks, once for each event of a task that runs.
+    let edges: u64 = graph.tasks().map(|task| graph.needs(task).len() as u64).sum();
+    assert!(added < 20 * edges, "{added} of {edges}: {counts:?}");
+}

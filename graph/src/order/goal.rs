@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 
 use super::depth::{Ground, stays};
-use super::state::State;
+use super::state::{State, looks};
 use crate::graph::{Graph, TaskId};
 
 /// How to look.
@@ -49,6 +49,8 @@ struct Outlook {
 
 /// So many tasks are run towards a goal that is too far to be rated.
 const STEPS: usize = 4;
+/// Of tasks that have many, to look at so many inputs is as much effort as to look at a task.
+const INPUTS: u64 = 32;
 
 /// Tasks by what is missing for them, to the nearest half power of two; of those the one that was added last
 /// comes first, so that what belongs together stays together.
@@ -102,12 +104,15 @@ struct Search<'a> {
 /// An order in which after each goal the one is run next that is rated best; outputs that have nothing to do
 /// with what is live in the order of `ends`.
 pub(crate) fn goals(graph: &Graph, ground: &Ground, ends: &[TaskId], sight: &mut Sight) -> Vec<TaskId> {
-    let costs = graph.tasks().map(|task| graph.needs(task).map(|input| ground.hill[input.index()]).sum());
+    // Hills of a graph that is no tree may be of any size.
+    let cost = |task| {
+        graph.needs(task).fold(0, |sum: u64, input: TaskId| sum.saturating_add(ground.hill[input.index()]))
+    };
     let mut search = Search {
         state: State::new(graph, ground, sight.budget),
         sight: *sight,
         hill: &ground.hill,
-        cost: costs.collect(),
+        cost: graph.tasks().map(cost).collect(),
         near: Near::default(),
         trail: Vec::new(),
         best: Vec::new(),
@@ -221,6 +226,7 @@ impl Search<'_> {
         let mut trail = std::mem::take(&mut self.trail);
         trail.clear();
         let (mut live, mut hill, mut credit, mut done) = (0_i64, 0_i64, 0.0, 0);
+        let mut looked = 1;
         let mut best: Option<Outlook> = None;
         let mut at = goal;
         loop {
@@ -234,6 +240,10 @@ impl Search<'_> {
                 let bytes = graph.bytes(task) as i64;
                 live += bytes;
                 hill = hill.max(live + graph.work(task) as i64);
+                // They are gone through here, and once more at the end.
+                let inputs = graph.needs(task).len();
+                looked += 1 + inputs as u64 / INPUTS;
+                looks(2 * inputs);
                 for input in graph.needs(task) {
                     let left = &mut self.state.left[input.index()];
                     *left -= 1;
@@ -277,7 +287,7 @@ impl Search<'_> {
                 self.state.left[input.index()] += 1;
             }
         }
-        self.sight.effort = self.sight.effort.saturating_sub(done as u64 + 1);
+        self.sight.effort = self.sight.effort.saturating_sub(looked);
         self.trail = trail;
         best
     }
@@ -301,7 +311,7 @@ impl Search<'_> {
         let hill = self.hill[task.index()];
         for consumer in self.state.graph.consumers(task) {
             let cost = &mut self.cost[consumer.index()];
-            *cost -= hill;
+            *cost = cost.saturating_sub(hill);
             self.near.push(*cost, consumer.0);
         }
     }

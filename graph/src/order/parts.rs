@@ -62,6 +62,7 @@ pub(crate) fn alone(graph: &Graph, tasks: &[u32], numbers: &mut [u32]) -> Graph 
         bodies: Vec::new(),
         bytes: tasks.iter().map(|&task| graph.bytes[task as usize]).collect(),
         work: tasks.iter().map(|&task| graph.work[task as usize]).collect(),
+        total: graph.total,
         seconds: Vec::new(),
         costed: Vec::new(),
         outputs: outputs.collect(),

@@ -4,22 +4,53 @@ use super::depth::{Ground, stays};
 use crate::csr::Csr;
 use crate::graph::{Graph, TaskId};
 
+#[cfg(test)]
+thread_local! {
+    /// Inputs and uses of tasks that were looked at on this thread.
+    pub(crate) static LOOKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Notes for tests that so many inputs, or uses, are looked at.
+#[inline]
+pub(super) fn looks(at: usize) {
+    #[cfg(test)]
+    LOOKED.set(LOOKED.get() + at as u64);
+    _ = at;
+}
+
 /// Lists from which what has run is removed now and then.
 #[derive(Clone)]
 pub(crate) struct Rows {
     all: Csr,
+    /// Where each begins: what is before has run.
+    firsts: Vec<u32>,
+    /// And where it ends.
     lengths: Vec<u32>,
 }
 
 impl Rows {
     fn new(all: &Csr) -> Self {
         let lengths = (0..all.rows()).map(|row| all.row(row).len() as u32).collect();
-        Self { all: all.clone(), lengths }
+        Self { all: all.clone(), firsts: vec![0; all.rows()], lengths }
     }
 
     #[inline]
     pub(crate) fn row(&self, row: usize) -> &[u32] {
-        &self.all.row(row)[..self.lengths[row] as usize]
+        &self.all.row(row)[self.firsts[row] as usize..self.lengths[row] as usize]
+    }
+
+    /// Passes over what has run at the front, for good: nobody walks over it again, however few are taken
+    /// from a long list at a time.
+    #[inline]
+    fn pass(&mut self, row: usize, ran: &[bool]) {
+        let entries = &self.all.row(row)[..self.lengths[row] as usize];
+        let first = &mut self.firsts[row];
+        while let Some(&entry) = entries.get(*first as usize)
+            && ran[entry as usize]
+        {
+            *first += 1;
+            looks(1);
+        }
     }
 
     /// Removes what has run once that is half: so many have not.
@@ -29,6 +60,7 @@ impl Rows {
             return;
         }
         let entries = &mut self.all.row_mut(row)[..self.lengths[row] as usize];
+        looks(entries.len());
         let mut kept = 0;
         for at in 0..entries.len() {
             if !ran[entries[at] as usize] {
@@ -36,7 +68,7 @@ impl Rows {
                 kept += 1;
             }
         }
-        self.lengths[row] = kept as u32;
+        (self.firsts[row], self.lengths[row]) = (0, kept as u32);
     }
 }
 
@@ -52,6 +84,8 @@ pub(crate) struct State<'a> {
     pub(crate) missing: Vec<u32>,
     /// Of each result, how many have yet to use it.
     pub(crate) left: Vec<u32>,
+    /// Of each task, bytes of inputs that nobody else has yet to use, and that it frees.
+    frees: Vec<u64>,
     pub(crate) live: u64,
     /// The most that was live, or may be.
     pub(crate) peak: u64,
@@ -63,6 +97,12 @@ pub(crate) struct State<'a> {
 
 impl<'a> State<'a> {
     pub(crate) fn new(graph: &'a Graph, ground: &Ground, peak: u64) -> Self {
+        let mut frees = vec![0; graph.len()];
+        for input in graph.tasks().filter(|&input| !stays(graph, input)) {
+            if let &[only] = graph.consumers.row(input.index()) {
+                frees[only as usize] += graph.bytes(input);
+            }
+        }
         Self {
             graph,
             needs: Rows::new(&ground.needs),
@@ -70,6 +110,7 @@ impl<'a> State<'a> {
             ran: vec![false; graph.len()],
             missing: graph.tasks().map(|task| graph.needs(task).len() as u32).collect(),
             left: graph.tasks().map(|task| graph.consumers(task).len() as u32).collect(),
+            frees,
             live: 0,
             peak: peak.max(ground.least),
             order: Vec::with_capacity(graph.len()),
@@ -86,6 +127,7 @@ impl<'a> State<'a> {
         self.order.push(task);
         self.live += graph.bytes(task);
         self.peak = self.peak.max(self.live + graph.work(task));
+        looks(graph.needs(task).len() + graph.consumers(task).len());
         for input in graph.needs(task) {
             let left = &mut self.left[input.index()];
             *left -= 1;
@@ -99,6 +141,9 @@ impl<'a> State<'a> {
                 // Whoever is last frees it.
                 let last = self.consumers.row(input.index()).iter().find(|&&last| !self.ran[last as usize]);
                 let last = *last.expect("one use is left");
+                if !stays(graph, input) {
+                    self.frees[last as usize] += graph.bytes(input);
+                }
                 if self.missing[last as usize] == 0 {
                     self.free.push(TaskId(last));
                 }
@@ -112,11 +157,18 @@ impl<'a> State<'a> {
                 self.free.push(consumer);
             } else {
                 self.needs.trim(consumer.index(), *missing, &self.ran);
+                self.needs.pass(consumer.index(), &self.ran);
             }
         }
         if self.left[task.index()] == 0 && !stays(graph, task) {
             self.live -= graph.bytes(task);
         }
+    }
+
+    /// What a task frees, if it runs next.
+    #[cfg(test)]
+    pub(super) fn frees(&self, task: TaskId) -> u64 {
+        self.frees[task.index()]
     }
 
     /// The next ready task that takes no more than was taken already, neither while it runs nor afterwards:
@@ -126,12 +178,11 @@ impl<'a> State<'a> {
             if self.ran[task.index()] {
                 continue;
             }
+            looks(1);
             let graph = self.graph;
-            let last = |input: &TaskId| self.left[input.index()] == 1 && !stays(graph, *input);
-            let freed: u64 = graph.needs(task).filter(last).map(|input| graph.bytes(input)).sum();
             let bytes = graph.bytes(task);
             let remains = if graph.consumers(task).len() == 0 && !stays(graph, task) { 0 } else { bytes };
-            if remains <= freed && self.live + bytes + graph.work(task) <= self.peak {
+            if remains <= self.frees[task.index()] && self.live + bytes + graph.work(task) <= self.peak {
                 return Some(task);
             }
         }
@@ -157,7 +208,9 @@ impl<'a> State<'a> {
                 && self.ran[input as usize]
             {
                 *place += 1;
+                looks(1);
             }
+            looks(1);
             match row.get(*place as usize) {
                 Some(&input) => {
                     *place += 1;

@@ -7,6 +7,12 @@ use crate::body::{Argument, BodyId, Programs, Step};
 use crate::csr::Csr;
 use crate::graph::{Graph, Keys, TaskId};
 
+#[cfg(test)]
+thread_local! {
+    /// Steps of tasks that are not as they were that were copied on this thread.
+    pub(super) static COPIED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// A task that is not as it was.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
@@ -87,15 +93,21 @@ impl<'a> Draft<'a> {
         self.removed[task.index()]
     }
 
-    /// The task as it is now, which is to be removed.
-    pub(super) fn take(&mut self, task: TaskId) -> Change {
-        self.changes[task.index()].take().map_or_else(|| self.current(task), |change| *change)
+    /// The task as it is now, which is removed.
+    pub(super) fn taken(&mut self, task: TaskId) -> Change {
+        let change = self.changes[task.index()].take().map_or_else(|| self.current(task), |change| *change);
+        self.remove(task);
+        change
     }
 
     /// The task as it is now.
     pub(super) fn current(&self, task: TaskId) -> Change {
         match &self.changes[task.index()] {
-            Some(change) => (**change).clone(),
+            Some(change) => {
+                #[cfg(test)]
+                COPIED.set(COPIED.get() + change.steps.len());
+                (**change).clone()
+            }
             None => Change {
                 steps: self.graph.programs().steps(self.graph.body(task), self.graph.inputs(task).len()),
                 inputs: self.graph.inputs(task).collect(),
@@ -183,11 +195,12 @@ impl<'a> Draft<'a> {
         }
         let needs = inputs.distinct();
         let consumers = needs.transposed(rest.len());
-        let made = Graph {
+        let mut made = Graph {
             keys,
             bodies,
             bytes: rest.iter().map(|&task| graph.bytes(task)).collect(),
             work: rest.iter().map(|&task| self.work(task)).collect(),
+            total: 0,
             seconds: rest.iter().map(|&task| self.seconds(task) as f32).collect(),
             costed: rest.iter().map(|&task| self.is_cost_known(task)).collect(),
             outputs: rest.iter().map(|&task| graph.output(task)).collect(),
@@ -199,6 +212,8 @@ impl<'a> Draft<'a> {
             consumers,
             programs,
         };
+        // No pass makes it more than it may be.
+        made.total = made.bytes.iter().chain(&made.work).sum();
         Rewritten { graph: made, steps }
     }
 }

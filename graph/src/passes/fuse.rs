@@ -43,10 +43,9 @@ pub fn fuse_where(graph: &Graph, may: impl Fn(TaskId) -> bool) -> Rewritten {
         let Some(work) = fused_work(graph, &draft, &mut part_of, u, v) else { continue };
         let source = draft.is_source(u);
         let mut change = draft.current(v);
-        change.absorb([(u, draft.take(u))]);
+        change.absorb([(u, draft.taken(u))]);
         (change.work, change.source) = (work, source);
         draft.change(v, change);
-        draft.remove(u);
         part_of[u.index()] = v;
     }
     draft.finish()

@@ -2,7 +2,7 @@
 
 use super::Rewritten;
 use super::draft::{Change, Draft};
-use crate::graph::{Graph, Output, TaskId};
+use crate::graph::{Graph, MOST_BYTES, Output, TaskId};
 use crate::order::depth::topological;
 
 /// What it costs to keep a result, and what is known to be cheap.
@@ -34,6 +34,9 @@ pub fn inline(graph: &Graph, keeping: Keeping, is_fast: impl Fn(TaskId) -> bool)
     // Of each task its work with what has been made part of it, and at which place it became part of others.
     let mut work: Vec<u64> = graph.tasks().map(|task| graph.work(task)).collect();
     let mut part = vec![None; graph.len()];
+    // Of what becomes part of others: how many have yet to get it.
+    let mut left = vec![0_usize; graph.len()];
+    let mut total = graph.total;
     for (place, u) in topological(graph).into_iter().enumerate() {
         // All at once: to put them before it one by one would move its body each time.
         let mut parts: Vec<TaskId> = graph.needs(u).filter(|input| part[input.index()].is_some()).collect();
@@ -43,7 +46,12 @@ pub fn inline(graph: &Graph, keeping: Keeping, is_fast: impl Fn(TaskId) -> bool)
             let mut change = draft.current(u);
             // What is said to be fast does not make a cost unknown.
             change.absorb(parts.into_iter().map(|part| {
-                let before = draft.current(part);
+                left[part.index()] -= 1;
+                // The last one gets it as it is: of a chain nothing is copied, and nothing stays of it.
+                let before = match left[part.index()] {
+                    0 => draft.taken(part),
+                    _ => draft.current(part),
+                };
                 (part, Change { costed: before.costed || is_fast(part), ..before })
             }));
             change.work = work[u.index()];
@@ -65,9 +73,14 @@ pub fn inline(graph: &Graph, keeping: Keeping, is_fast: impl Fn(TaskId) -> bool)
         if graph.consumers(u).any(|user| own > graph.bytes(user) + work[user.index()]) {
             continue;
         }
-        part[u.index()] = Some(place);
+        // Its bytes become work of each user.
+        let more = graph.bytes(u).saturating_mul(users as u64);
+        if more > MOST_BYTES - total {
+            continue;
+        }
+        total += more;
+        (part[u.index()], left[u.index()]) = (Some(place), users);
         graph.consumers(u).for_each(|user| work[user.index()] += graph.bytes(u));
     }
-    graph.tasks().filter(|task| part[task.index()].is_some()).for_each(|task| draft.remove(task));
     draft.finish()
 }

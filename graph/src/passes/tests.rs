@@ -182,7 +182,7 @@ fn what_may_cost_anything_is_kept() {
     assert_eq!(inline(&plain, keeping, |task| task.0 < 2).graph.len(), 2);
     assert_eq!(inline(&graph(0.0, 0.01), keeping, |task| task.0 == 0).graph.len(), 2);
     for task in plain.tasks() {
-        plain.measured(task, 1 << 20, 0.0);
+        plain.measured(task, 1 << 20, 0.0).unwrap();
     }
     assert_eq!(inline(&plain, keeping, |_| false).graph.len(), 2);
 }
@@ -255,5 +255,45 @@ fn a_step_has_the_name_of_its_own_task() {
         let RunError::Task(failure) = origins.named(error) else { panic!("a task failed") };
         let wanted = ["a (x.py:1)", "b (x.py:2)", "c (x.py:3)"][failing as usize];
         assert_eq!(failure.task.to_string(), wanted);
+        // And what it was given, not what all of them together are.
+        let given = [
+            "",
+            "; it was given a (x.py:1); that was made from a (x.py:1)",
+            "; it was given b (x.py:2); that was made from a (x.py:1)",
+        ];
+        assert_eq!(failure.to_string(), format!("task {wanted} failed: no{}", given[failing as usize]));
     }
+}
+
+/// What is inlined into one task is moved there, not copied: of a chain everything is, at each of its tasks.
+#[test]
+fn a_chain_that_is_inlined_is_copied_nowhere() {
+    let copied = |graph: &Graph| {
+        draft::COPIED.set(0);
+        let rewritten = inline(graph, Keeping::default(), |_| false);
+        (rewritten, draft::COPIED.get())
+    };
+    for tasks in [3_000, 100_000] {
+        let graph = chain(tasks);
+        let (rewritten, copied) = copied(&graph);
+        assert_eq!((rewritten.graph.len(), rewritten.steps.row(0).len()), (1, tasks as usize));
+        assert!(rewritten.graph.is_source(TaskId(0)));
+        // By copies at each task that were 4,498,500 steps of 3,000, and more than there is memory of the
+        // rest.
+        assert_eq!(copied, 0, "{tasks}");
+        assert_eq!(outputs(&rewritten.graph), outputs(&graph));
+    }
+    // A part with two users is copied for one of them.
+    let mut builder = crate::Builder::default();
+    let tasks = [("a", &[][..]), ("b", &["a"][..]), ("c", &["b"]), ("d", &["b"])];
+    for (number, (key, inputs)) in tasks.into_iter().enumerate() {
+        let output = if number < 2 { Output::No } else { Output::Kept };
+        let task = crate::Task::new(key, FunctionId(number as u32), crate::Inputs::Keys(inputs));
+        let costs = crate::Task { bytes: 1 << 20, seconds: 1e-6, output, source: number == 0, ..task };
+        builder.add(costs).unwrap();
+    }
+    let graph = builder.build().unwrap();
+    let (rewritten, copied) = copied(&graph);
+    assert_eq!((rewritten.graph.len(), copied), (2, 2));
+    assert_eq!(outputs(&rewritten.graph), outputs(&graph));
 }

@@ -180,6 +180,7 @@ impl<'a> Planner<'a> {
                 self.plan.actions.push(Action::Drop(task));
             } else {
                 self.written[task.index()] = true;
+                // Once for each result, and they are fewer than 2^63 together.
                 self.plan.written += size;
                 self.plan.actions.push(Action::Write(task));
             }
@@ -201,9 +202,9 @@ impl<'a> Planner<'a> {
             self.live += size;
             self.plan.peak = self.plan.peak.max(self.live + work);
             if self.written[input.index()] {
-                self.plan.read += size;
+                self.plan.read = self.plan.read.saturating_add(size);
             } else {
-                self.plan.again += size;
+                self.plan.again = self.plan.again.saturating_add(size);
             }
             self.plan.actions.push(Action::Read(input));
         }

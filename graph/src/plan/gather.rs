@@ -132,7 +132,7 @@ impl Gather<'_> {
     /// Runs what uses a result that is there, and small sources that it lacks.
     fn users_of(&mut self, result: TaskId) {
         let bytes = self.graph.bytes(result);
-        let mut most = bytes / 8 * self.way.eighths;
+        let mut most = (bytes / 8).saturating_mul(self.way.eighths);
         // Behind those at the front that have run.
         let row = self.uses.row(result.index());
         let first = &mut self.first[result.index()];

@@ -14,15 +14,31 @@ mod tests;
 pub use belady::plan;
 pub use gather::least_moved;
 
+use crate::body::Body;
 use crate::graph::{Graph, Output, TaskId};
+use crate::passes::Keeping;
 
-/// Whether a result is read from its source again rather than written to scratch: running the source beside
-/// what a task needs takes no more than that task then takes. What is kept is written: at the end it has to
-/// be somewhere.
+/// Whether a result is read from its source again rather than written to scratch: nobody asked for it,
+/// running the source beside what a task needs takes no more than that task then takes, and it is not dear.
+/// What is kept is written: at the end it has to be somewhere; and what is stored would be stored twice.
+///
+/// A function that is said to be a source is run again whatever it costs: that is what was said. What passes
+/// have put together of one and of others is if it is known to cost no more than to write the result and to
+/// read it ([`Keeping`]).
 pub fn is_again(graph: &Graph, task: TaskId) -> bool {
     let room = |consumer: TaskId| graph.bytes(consumer) + graph.work(consumer);
-    let is_source = graph.is_source(task) && graph.output(task) != Output::Kept;
-    is_source && graph.consumers(task).all(|consumer| graph.work(task) <= room(consumer))
+    let is_source = graph.is_source(task) && graph.output(task) == Output::No;
+    is_source
+        && is_cheap(graph, task)
+        && graph.consumers(task).all(|consumer| graph.work(task) <= room(consumer))
+}
+
+fn is_cheap(graph: &Graph, task: TaskId) -> bool {
+    let kept = graph.bytes(task) as f64 * Keeping::default().seconds_per_byte;
+    match graph.body(task).body() {
+        Body::Function(_) => true,
+        Body::Program(_) => graph.is_cost_known(task) && graph.seconds(task) <= kept,
+    }
 }
 
 /// One thing to do.
@@ -53,14 +69,15 @@ pub struct Plan {
     pub written: u64,
     /// Bytes that are read from scratch.
     pub read: u64,
-    /// Bytes of sources that are read again.
+    /// Bytes of results of sources that are run again: what of storage they read for that may be more, or
+    /// less.
     pub again: u64,
 }
 
 impl Plan {
     /// All bytes that are moved because the budget is less than the peak of the order.
     pub fn moved(&self) -> u64 {
-        self.written + self.read + self.again
+        self.written.saturating_add(self.read).saturating_add(self.again)
     }
 
     /// In which order the tasks run.

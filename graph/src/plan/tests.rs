@@ -147,3 +147,76 @@ fn blocks_are_cut_up_while_they_are_there() {
     assert!(alone.read >= all * u64::from(strips) / 2, "{}", alone.read);
     assert!(least.moved() <= 2 * all, "{} of {all}", least.moved());
 }
+
+/// A source that is loaded for `load` seconds, what is made of it in `make`, and two tasks that use that,
+/// with a larger one between them for which it has to leave; and what passes make of this.
+fn made_of_a_source(load: f32, make: f32) -> crate::Graph {
+    const MIB: u64 = 1 << 20;
+    let mut builder = Builder::default();
+    let tasks: [(&str, &[&str], u64, f32); 6] = [
+        ("load", &[], 1, load),
+        ("made", &["load"], 1, make),
+        ("early", &["made"], 1, 1.0),
+        ("large", &[], 3, 1.0),
+        ("small", &["large"], 1, 1.0),
+        ("late", &["made"], 1, 1.0),
+    ];
+    for (number, (key, inputs, mib, seconds)) in tasks.into_iter().enumerate() {
+        let task = Task::new(key, FunctionId(number as u32), Inputs::Keys(inputs));
+        let output = if matches!(key, "early" | "small" | "late") { Output::Stored } else { Output::No };
+        builder.add(Task { bytes: mib * MIB, output, source: key == "load", seconds, ..task }).unwrap();
+    }
+    crate::passes::fuse(&builder.build().unwrap()).graph
+}
+
+/// What was computed from a source is run again only if that is known to be cheap.
+#[test]
+fn what_is_dear_is_not_computed_twice() {
+    use crate::run::{Call, FileStore, Progress, Threads};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    // To write a mebibyte and to read it takes 2.1 ms.
+    let cases = [(0.001, 0.001, true), (0.001, 600.0, false), (0.001, 0.0, false), (0.0, 0.001, false)];
+    for (load, make, is_cheap) in cases {
+        let graph = made_of_a_source(load, make);
+        let made = graph.tasks().find(|&task| graph.key(task) == "made").unwrap();
+        assert!(graph.is_source(made) && graph.len() == 4, "{load} {make}");
+        let order: Vec<TaskId> = graph.tasks().collect();
+        let plan = plan(&graph, &order, 4 << 20).unwrap();
+        plan.verify(&graph).unwrap();
+        assert!(plan.actions.contains(&Action::Read(made)), "{plan:?}");
+        assert_eq!(plan.actions.contains(&Action::Write(made)), !is_cheap, "{load} {make}: {plan:?}");
+        assert_eq!((plan.again > 0, plan.read > 0), (is_cheap, !is_cheap), "{load} {make}: {plan:?}");
+        let ran = AtomicU32::new(0);
+        let call = |call: Call, _: Vec<Arc<Vec<u8>>>| {
+            ran.fetch_add(u32::from(call.function == FunctionId(1)), SeqCst);
+            Ok(Arc::new(vec![0; 1]))
+        };
+        let (threads, store) =
+            (Threads { compute: 2, transfer: 1 }, FileStore::new(&std::env::temp_dir()).unwrap());
+        threads.run(&graph, &plan, &store, &Progress::default(), call).unwrap();
+        assert_eq!(ran.into_inner(), 1 + u32::from(is_cheap), "{load} {make}");
+    }
+}
+
+/// What is said to be a source is read again, whatever that costs; what is stored is not stored twice.
+#[test]
+fn sources_are_read_again_and_what_is_stored_is_not_stored_again() {
+    for (output, is_again) in [(Output::No, true), (Output::Stored, false), (Output::Kept, false)] {
+        let mut builder = Builder::default();
+        let source = Task::new("source", FunctionId(0), Inputs::Keys(&[]));
+        builder.add(Task { bytes: 10, output, source: true, seconds: 600.0, ..source }).unwrap();
+        for (key, inputs, bytes) in
+            [("early", &["source"][..], 10), ("large", &[], 35), ("late", &["source"], 10)]
+        {
+            let task = Task::new(key, FunctionId(1), Inputs::Keys(inputs));
+            builder.add(Task { bytes, output: Output::Stored, ..task }).unwrap();
+        }
+        let graph = builder.build().unwrap();
+        let order: Vec<TaskId> = graph.tasks().collect();
+        let plan = plan(&graph, &order, 40).unwrap();
+        plan.verify(&graph).unwrap();
+        assert_eq!(super::is_again(&graph, TaskId(0)), is_again);
+        assert_eq!((plan.again, plan.written), if is_again { (10, 0) } else { (0, 10) }, "{output:?}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::csr::Csr;
 use crate::graph::{Graph, TaskId};
 
 /// What a function says went wrong.
@@ -77,9 +78,10 @@ pub struct TaskFailure {
     pub id: TaskId,
     /// Which step of its body failed, from 0.
     pub step: usize,
-    /// What it was given.
+    /// What its task was given; [`Origins`](crate::passes::Origins) know what the step was.
     pub inputs: Vec<Named>,
-    /// Tasks without inputs that these were made from, the first [`SOURCES`] of them.
+    /// Tasks without inputs that these were made from, the first [`SOURCES`] of them, and one more if there
+    /// are more.
     pub sources: Vec<Named>,
     /// What went wrong.
     pub cause: Failure,
@@ -100,28 +102,55 @@ impl RunError {
     /// A function failed: that of this step of the task's body.
     pub fn task(graph: &Graph, task: TaskId, step: usize, cause: Failure) -> Self {
         let inputs = graph.needs(task).map(|input| Named::new(graph, input)).collect();
-        let sources = sources(graph, task).into_iter().map(|source| Named::new(graph, source)).collect();
+        let sources = sources(&graph.needs, task).into_iter().map(|source| Named::new(graph, source));
+        let sources = sources.collect();
         let task = TaskFailure { task: Named::new(graph, task), id: task, step, inputs, sources, cause };
         Self::Task(Box::new(task))
     }
 }
 
-/// Tasks without inputs that a task's inputs are made from, nearest first, at most [`SOURCES`].
-fn sources(graph: &Graph, task: TaskId) -> Vec<TaskId> {
+/// Tasks without inputs that a task's inputs are made from, nearest first, by what each task needs. One more
+/// than [`SOURCES`] at most, which tells that there are more.
+pub(crate) fn sources(needs: &Csr, task: TaskId) -> Vec<TaskId> {
     let mut seen = hashbrown::HashSet::new();
-    let mut next: std::collections::VecDeque<TaskId> = graph.needs(task).collect();
+    let mut next: std::collections::VecDeque<u32> = needs.row(task.index()).iter().copied().collect();
     let mut found = Vec::new();
     while let Some(at) = next.pop_front() {
-        if found.len() == SOURCES {
+        if found.len() > SOURCES {
             break;
         }
         if !seen.insert(at) {
             continue;
         }
-        if graph.needs(at).len() == 0 {
-            found.push(at);
+        let row = needs.row(at as usize);
+        if row.is_empty() {
+            found.push(TaskId(at));
         }
-        next.extend(graph.needs(at));
+        next.extend(row);
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Builder, FunctionId, Inputs, Task};
+
+    #[test]
+    fn that_there_are_more_sources_is_said() {
+        for (count, more) in [(SOURCES, false), (SOURCES + 1, true), (5000, true)] {
+            let mut builder = Builder::default();
+            let keys: Vec<String> = (0..count).map(|at| format!("file-{at}")).collect();
+            let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+            for key in &keys {
+                builder.add(Task::new(key, FunctionId(0), Inputs::Keys(&[]))).unwrap();
+            }
+            builder.add(Task::new("all", FunctionId(0), Inputs::Keys(&names))).unwrap();
+            let last = builder.add(Task::new("last", FunctionId(0), Inputs::Keys(&["all"]))).unwrap();
+            let text = RunError::task(&builder.build().unwrap(), last, 0, "no".into()).to_string();
+            let sources = text.split("; that was made from ").nth(1).unwrap();
+            assert_eq!(sources.matches("file-").count(), SOURCES, "{text}");
+            assert_eq!(sources.ends_with(", …"), more, "{text}");
+        }
+    }
 }

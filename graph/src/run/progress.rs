@@ -1,11 +1,13 @@
 //! How far an execution has come, and how to end it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::trace::{Event, Trace, What};
 
-/// Shared with an execution: tells how far it is, and can cancel it.
+/// Shared with an execution: tells how far it is, and can cancel it. With one after the other it tells of the
+/// last one that began.
 #[derive(Debug)]
 pub struct Progress {
     cancelled: AtomicBool,
@@ -14,7 +16,7 @@ pub struct Progress {
     /// Costs in nanoseconds, declared or measured before.
     cost_done: AtomicU64,
     cost_total: AtomicU64,
-    began: Instant,
+    began: Mutex<Instant>,
     trace: Option<Trace>,
 }
 
@@ -27,7 +29,7 @@ impl Default for Progress {
             total: zero(),
             cost_done: zero(),
             cost_total: zero(),
-            began: Instant::now(),
+            began: Mutex::new(Instant::now()),
             trace: None,
         }
     }
@@ -44,7 +46,8 @@ pub struct Stage {
     pub part: f64,
     /// Time since the beginning.
     pub elapsed: Duration,
-    /// Time that is left if what is left costs as much as what is done did; none before anything is done.
+    /// Time that is left if what is left costs as much as what is done did; none before anything is done, or
+    /// if it would be longer than can be said.
     pub left: Option<Duration>,
 }
 
@@ -56,7 +59,8 @@ impl Stage {
             (0, _) => done as f64 / total as f64,
             (costs, _) => cost_done as f64 / costs as f64,
         };
-        let left = (part > 0.0).then(|| elapsed.mul_f64((1.0 - part).max(0.0) / part));
+        let seconds = elapsed.as_secs_f64() * ((1.0 - part).max(0.0) / part);
+        let left = if part > 0.0 { Duration::try_from_secs_f64(seconds).ok() } else { None };
         Self { done, total, part, elapsed, left }
     }
 }
@@ -67,7 +71,8 @@ impl Progress {
         Self { trace: Some(Trace::new()), ..Self::default() }
     }
 
-    /// What has happened until now and was not taken yet, in order; nothing if it is not traced.
+    /// What has happened until now in the execution that began last, and was not taken yet, in order; nothing
+    /// if it is not traced.
     pub fn take_events(&self) -> Vec<Event> {
         self.trace.as_ref().map(Trace::take).unwrap_or_default()
     }
@@ -98,13 +103,24 @@ impl Progress {
     pub fn stage(&self) -> Stage {
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let (done, total) = (load(&self.done), load(&self.total));
-        Stage::new(done, total, load(&self.cost_done), load(&self.cost_total), self.began.elapsed())
+        let began = *self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        Stage::new(done, total, load(&self.cost_done), load(&self.cost_total), began.elapsed())
     }
 
-    /// By who executes: so many steps are to be done, of so many seconds.
+    /// By who executes: it begins, and so many steps are to be done, of so many seconds.
     pub fn begin(&self, total: u64, seconds: f64) {
-        self.total.store(total, Ordering::Relaxed);
-        self.cost_total.store((seconds * 1e9) as u64, Ordering::Relaxed);
+        *self.began.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        if let Some(trace) = &self.trace {
+            trace.begin();
+        }
+        for (number, value) in [
+            (&self.done, 0),
+            (&self.cost_done, 0),
+            (&self.total, total),
+            (&self.cost_total, (seconds * 1e9) as u64),
+        ] {
+            number.store(value, Ordering::Relaxed);
+        }
     }
 
     /// By who executes: a step of so many seconds is done.
@@ -126,5 +142,34 @@ mod tests {
         assert_eq!(Stage::new(5, 10, 0, 0, 4 * second).left, Some(4 * second));
         assert_eq!(Stage::new(0, 10, 0, 400, second).left, None);
         assert_eq!(Stage::new(10, 10, 400, 400, second).left, Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_would_take_for_ever_has_no_time_that_is_left() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Stage::new(1, 2, 1, u64::MAX, 1000 * second).left, None);
+        assert!(Stage::new(1, 2, 1, 1 << 60, second).left.is_some());
+        // As a task of a nanosecond, beside one that costs more than can be counted.
+        let progress = Progress::default();
+        progress.begin(2, 1e30);
+        progress.finish(1e-9);
+        assert_eq!(progress.stage().done, 1);
+    }
+
+    #[test]
+    fn the_second_execution_begins_anew() {
+        let progress = Progress::traced();
+        for _ in 0..2 {
+            let before = Instant::now();
+            progress.begin(2, 4.0);
+            assert_eq!((progress.stage().done, progress.stage().part), (0, 0.0));
+            assert!(progress.stage().elapsed <= before.elapsed());
+            progress.finish(1.0);
+            assert_eq!((progress.stage().done, progress.stage().total, progress.stage().part), (1, 2, 0.25));
+            progress.note(What::Release(crate::TaskId(0)), 0);
+            assert!(progress.take_events()[0].at <= before.elapsed());
+            progress.finish(3.0);
+            assert_eq!(progress.stage().part, 1.0);
+        }
     }
 }

@@ -1,14 +1,13 @@
 //! Where results are that are not in memory.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::gaps::Gaps;
+use super::scratch::{scratch_error, scratch_file};
 use crate::graph::TaskId;
 
 /// Keeps results of type `V` that are not in memory. Its calls come from several threads.
@@ -142,6 +141,8 @@ impl std::fmt::Debug for Lent {
 #[derive(Debug)]
 pub struct FileStore {
     file: File,
+    /// Where it is.
+    directory: PathBuf,
     free: Mutex<Gaps>,
 }
 
@@ -153,45 +154,14 @@ pub struct Extent<H> {
     head: H,
 }
 
-/// A file on a directory that never keeps a name there, so that whoever is killed at any moment leaves
-/// nothing.
-///
-/// # Errors
-/// If none can be made there.
-pub fn scratch_file(directory: &Path) -> io::Result<File> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let mut open = OpenOptions::new();
-    open.read(true).write(true).mode(0o600);
-    match open.clone().custom_flags(libc::O_TMPFILE).open(directory) {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {
-            loop {
-                // In containers one that was killed between the two calls may have had the same number.
-                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-                let name = format!(".bdrun-graph-{}-{number}-{since:x}", std::process::id());
-                let path = directory.join(name);
-                match open.create_new(true).open(&path) {
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                    made => {
-                        let file = made?;
-                        std::fs::remove_file(&path)?;
-                        return Ok(file);
-                    }
-                }
-            }
-        }
-        made => made,
-    }
-}
-
 impl FileStore {
-    /// On a directory.
+    /// On a directory: [`scratch_directory`](super::scratch_directory), if none is named.
     ///
     /// # Errors
     /// If no file can be made there.
     pub fn new(directory: &Path) -> io::Result<Self> {
         let file = scratch_file(directory)?;
-        Ok(Self { file, free: Mutex::default() })
+        Ok(Self { file, directory: directory.into(), free: Mutex::default() })
     }
 
     /// Bytes of the file that hold values.
@@ -212,7 +182,7 @@ impl<V: Spill> Store<V> for FileStore {
         let offset = self.lock().take(bytes.len() as u64);
         if let Err(error) = self.file.write_all_at(bytes, offset) {
             self.lock().give(offset, bytes.len() as u64);
-            return Err(error);
+            return Err(scratch_error(&self.directory, error));
         }
         Ok(Extent { offset, len: bytes.len(), head })
     }
@@ -226,7 +196,7 @@ impl<V: Spill> Store<V> for FileStore {
                     "more bytes are asked for than were written",
                 ));
             }
-            self.file.read_exact_at(bytes, at)?;
+            self.file.read_exact_at(bytes, at).map_err(|error| scratch_error(&self.directory, error))?;
             at += bytes.len() as u64;
             Ok(())
         })
@@ -240,19 +210,7 @@ impl<V: Spill> Store<V> for FileStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsRawFd;
     use std::sync::Arc;
-
-    #[test]
-    fn the_file_never_has_a_name() {
-        let store = FileStore::new(&std::env::temp_dir()).unwrap();
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", store.file.as_raw_fd())).unwrap();
-        let link = link.to_string_lossy().into_owned();
-        if link.contains(".bdrun-graph-") {
-            return bdrun_skipped::skipped("kernel", format!("the file system of {link} always names files"));
-        }
-        assert!(link.contains("/#"), "{link}");
-    }
 
     #[test]
     fn what_is_written_is_read_and_room_is_used_again() {
@@ -273,5 +231,21 @@ mod tests {
         release(four);
         assert_eq!((store.used(), store.lock().end()), (0, 0));
         assert_eq!(read(&write(&value(0, 0))), value(0, 0));
+    }
+
+    #[test]
+    fn what_goes_wrong_names_the_directory() {
+        let directory = std::env::temp_dir();
+        let store = FileStore::new(&directory).unwrap();
+        let behind = Extent { offset: 1 << 20, len: 7, head: () };
+        let error = Store::<Arc<Vec<u8>>>::read(&store, TaskId(0), &behind).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert!(error.to_string().starts_with(&format!("{}: ", directory.display())), "{error}");
+        // One that cannot be written to.
+        let file = File::open("/proc/self/exe").unwrap();
+        let store = FileStore { file, directory: directory.clone(), free: Mutex::default() };
+        let error = store.write(TaskId(0), &Arc::new(vec![1])).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("{}: ", directory.display())), "{error}");
+        assert_eq!(store.used(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! What an execution did when, for pictures.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::program::Step;
@@ -30,22 +30,36 @@ pub struct Event {
 
 /// Events as they come.
 #[derive(Debug)]
-pub(super) struct Trace {
+pub(super) struct Trace(Mutex<Noted>);
+
+#[derive(Debug)]
+struct Noted {
     began: Instant,
-    events: Mutex<Vec<Event>>,
+    events: Vec<Event>,
 }
 
 impl Trace {
     pub(super) fn new() -> Self {
-        Self { began: Instant::now(), events: Mutex::default() }
+        Self(Mutex::new(Noted { began: Instant::now(), events: Vec::new() }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An execution begins. What was noted of one before it, and not taken, is not of this one.
+    pub(super) fn begin(&self) {
+        *self.lock() = Noted { began: Instant::now(), events: Vec::new() };
     }
 
     pub(super) fn note(&self, what: What, live: u64) {
-        let event = Event { at: self.began.elapsed(), what, live };
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        let mut noted = self.lock();
+        // With the lock, so that they are in order.
+        let at = noted.began.elapsed();
+        noted.events.push(Event { at, what, live });
     }
 
     pub(super) fn take(&self) -> Vec<Event> {
-        std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.lock().events)
     }
 }
