@@ -266,8 +266,8 @@ fn what_is_for_independent_ranks_ends_with_the_first_call_of_mpi() {
     let (script, journal) = (text(&script), program.folder.path().join("journal"));
     for preload in ["never", "always"] {
         for option in [&["--keep-going"][..], &["--halt", "never"], &["--journal", text(&journal)]] {
-            let words = ["-np", "2", "--mpi", "auto", "--preload", preload].iter().chain(option);
-            let outcome = bdrun_args(words.chain(&[script])).run();
+            let before = ["-np", "2", "--mpi", "auto", "--preload", preload];
+            let outcome = bdrun_args(before.iter().chain(option).chain(&[script])).run();
             outcome.failed_with(118, &[&format!("{} is for independent ranks", option[0])]);
         }
     }
