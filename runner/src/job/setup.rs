@@ -128,7 +128,7 @@ pub(super) struct Decided {
     pub budget: Budget,
     available: u64,
     pub known: Known,
-    notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// Whether the ranks know nothing of bdrun.
