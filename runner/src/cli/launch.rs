@@ -137,7 +137,7 @@ pub struct LaunchOptions {
     ///
     /// Only for programs that may be run twice: what a try did elsewhere than in its --output-files, which
     /// begin anew, stays done. Without it the budget is exceeded, which is said, or with --enforce the rank
-    /// fails.
+    /// fails. For ranks that are paged from outside.
     #[arg(long, requires = "output_files")]
     pub rerun: bool,
 

@@ -219,17 +219,14 @@ impl Parts {
         }
     }
 
-    /// These, in their order.
+    /// These, in their order, those with nothing in them too: somebody has written them so.
     ///
     /// # Errors
     /// If there are none, or too many.
     pub fn list(words: &[OsString], name: &str, separator: &str) -> Result<Self, PartsError> {
         let mut parts = Self::none(name, Some(separator));
-        let words = words.iter().map(|word| word.as_bytes()).filter(|word| !word.is_empty());
-        for word in words {
-            // They are no lines of anything.
-            parts.push(word, 0)?;
-        }
+        // They are no lines of anything.
+        words.iter().try_for_each(|word| parts.push(word.as_bytes(), 0))?;
         if parts.count == 0 { Err(PartsError::Empty { name: parts.name }) } else { Ok(parts) }
     }
 

@@ -77,7 +77,7 @@ impl Launch {
     /// What people call a rank that has a part: `reads/7.fa (line 8, rank 7)`.
     #[must_use]
     pub fn name(&self, rank: u32) -> Option<String> {
-        let part = self.part(rank)?.replace(['\t', '\n'], " ");
+        let part = self.part(rank).filter(|part| !part.is_empty())?.replace(['\t', '\n'], " ");
         let shown: String = part.chars().take(NAMED).collect();
         let more = if shown.len() < part.len() { "…" } else { "" };
         let line = self.parts.as_ref().and_then(|parts| parts.line(rank));
