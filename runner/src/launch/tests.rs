@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use super::*;
 
 /// A directory that is removed in the end.
-struct Dir(PathBuf);
+pub(super) struct Dir(pub(super) PathBuf);
 
 impl Dir {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("bdrun-launch-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -141,6 +141,7 @@ fn paths_become_ranks_with_their_sizes() {
     let none = dir.0.join("*.none").to_str().unwrap().to_owned();
     refused(&["--glob", &none, "tool"], 120, &["nothing matches", "*.none"]);
     refused(&["--glob", "a***", "tool"], 118, &["--glob a***"]);
+    refused(&["--timeout", "0.000000001", "--glob", &all, "tool"], 124, &["--timeout"]);
 }
 
 #[test]
