@@ -70,7 +70,7 @@ pub struct Options {
     #[arg(long, value_name = "SIZE|PCT|auto", value_parser = parse_memory)]
     pub memory: Option<Memory>,
 
-    /// The share of the available memory to use without --memory, or with --memory auto [default: 0.5, or 0.8]
+    /// The share of the available memory to use without --memory, or with auto [default: 0.5, or 0.8]
     ///
     /// Ranks that bring bdrun's runtime hold memory besides what it manages: 0.5. Of independent ranks
     /// everything is measured: 0.8.

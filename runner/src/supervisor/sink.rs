@@ -3,9 +3,9 @@
 //! Lines are collected in a buffer and written in one call per wake-up of the output thread. A line is put
 //! there only when it is whole. What is longer than [`LONGEST_LINE`] waits for its end in the [`Spool`], so
 //! that nobody waits for it and nothing gets into it; what is longer than [`LEAST`], once all that wait hold
-//! more than [`MEMORY`] (a thousand programs that draw a bar and never end the line). The last line of a rank that has no end is written when
-//! the rank ends, and is given one if something of another follows; on a stream to which others write who do
-//! not know of that (bdrun itself), at once.
+//! more than [`MEMORY`] (a thousand programs that draw a bar and never end the line). The last line of a rank
+//! that has no end is written when the rank ends, and is given one if something of another follows; on a
+//! stream to which others write who do not know of that (bdrun itself), at once.
 //!
 //! A *raw* stream knows no lines: bytes are written as they come, and nothing is added. For a single rank,
 //! and for ranks that are heard one after another (`--keep-order` without tags).
