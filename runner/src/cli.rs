@@ -4,7 +4,9 @@
 //! but for a `:` that an option follows, behind which there is another program. What mpiexec's users are used
 //! to is made of ours in `habits.rs`: `-np N`, say, which a parser of POSIX options would read as `-n p`.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -68,7 +70,7 @@ pub struct Options {
     #[arg(long, value_name = "SIZE|PCT|auto", value_parser = parse_memory)]
     pub memory: Option<Memory>,
 
-    /// The share of the available memory to use when --memory is not given [default: 0.5, or 0.8]
+    /// The share of the available memory to use without --memory, or with auto [default: 0.5, or 0.8]
     ///
     /// Ranks that bring bdrun's runtime hold memory besides what it manages: 0.5. Of independent ranks
     /// everything is measured: 0.8.
@@ -363,6 +365,37 @@ impl CliError {
     }
 }
 
+/// What is said where there are parts besides those behind [`LIST`], or several programs.
+const ONE_LIST: &str =
+    "':::' is one way to name parts, --parts, --glob and --pipe are others: one of them, for one program";
+
+/// Words as one line for a shell. What is no text is written as bash, zsh and ksh read it: `$'out/\377'`.
+#[must_use]
+pub fn for_the_shell(words: &[OsString]) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| quoted(word)).collect();
+    quoted.join(" ")
+}
+
+fn quoted(word: &OsStr) -> Cow<'_, str> {
+    if let Some(text) = word.to_str() {
+        // Only a zero byte cannot be quoted; nor can it be an argument.
+        return shlex::try_quote(text).unwrap_or(Cow::Borrowed(text));
+    }
+    let mut line = String::from("$'");
+    for chunk in word.as_bytes().utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\'' | '\\' => line.extend(['\\', character]),
+                '\0'..' ' | '\u{7f}' => line.push_str(&format!("\\{:03o}", u32::from(character))),
+                _ => line.push(character),
+            }
+        }
+        // Three digits always, so that none that follows is taken for one.
+        chunk.invalid().iter().for_each(|byte| line.push_str(&format!("\\{byte:03o}")));
+    }
+    (line + "'").into()
+}
+
 /// A line that is wrong, in a sentence.
 fn wrong(what: &str) -> CliError {
     CliError(help::definition().error(ErrorKind::ArgumentConflict, what))
@@ -413,6 +446,14 @@ impl Options {
                  (--processors says how many compute)"
             )));
         }
+        if options.budget_fraction.is_some()
+            && matches!(options.memory, Some(Memory::Bytes(_) | Memory::Share(_)))
+        {
+            return Err(wrong(
+                "--memory says how much, and --budget-fraction another share of what is there: one of them (with --memory auto it is \
+                 the share that is followed)",
+            ));
+        }
         let sections = options.sections();
         let np = sections.iter().map(|section| u64::from(section.np.unwrap_or(1))).sum::<u64>();
         options.np = u32::try_from(np)
@@ -425,6 +466,10 @@ impl Options {
 
     /// Takes the parts behind `:::` off the command.
     fn take_list(&mut self) -> Result<(), CliError> {
+        let has_list = |section: &Section| section.command.iter().any(|word| word == LIST);
+        if !self.launch.literal && self.more.iter().any(has_list) {
+            return Err(wrong(ONE_LIST));
+        }
         let Some(at) = self.command.iter().position(|word| word == LIST).filter(|_| !self.launch.literal)
         else {
             return Ok(());
@@ -436,9 +481,7 @@ impl Options {
         }
         let pipe = self.launch.pipe;
         if pipe || !self.launch.glob.is_empty() || self.launch.parts.is_some() || !self.more.is_empty() {
-            return Err(wrong(
-                "':::' is one way to name parts, --parts, --glob and --pipe are others: one of them, for one program",
-            ));
+            return Err(wrong(ONE_LIST));
         }
         if list.iter().any(|word| word == LIST) {
             return Err(wrong("there may be one ':::'; for several columns in a part: --parts"));
@@ -501,8 +544,7 @@ impl Options {
     /// The same as text, quoted for a shell.
     #[must_use]
     pub fn line_for_the_shell(&self) -> String {
-        let words: Vec<_> = self.line.iter().map(|word| word.to_string_lossy()).collect();
-        shlex::try_join(words.iter().map(AsRef::as_ref)).unwrap_or_else(|_| words.join(" "))
+        for_the_shell(&self.line)
     }
 
     /// The program as it was named.

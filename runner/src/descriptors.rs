@@ -7,7 +7,8 @@
 //! | a rank that is measured | up to [`MEASURED`] files of `/proc` and of its cgroup that are read again and again; opened for each look where they cannot stay open ([`Spare`]) |
 //! | the job | [`FIXED`]: threads, journals, who looks at it, what is open for a moment |
 //!
-//! A rank that has not begun, or has ended, takes none.
+//! A rank that has not begun, or has ended, takes none; while nobody reads the output, the pipes of as many
+//! as [`FIXED`] has room for wait.
 
 use std::fs::File;
 use std::ops::Deref;

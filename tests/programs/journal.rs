@@ -406,6 +406,23 @@ fn the_job_log_has_parallels_columns() {
     );
 }
 
+/// What it says of itself, 0, would pass for done.
+#[test]
+fn who_was_told_to_end_is_not_done_in_the_job_log() {
+    let dir = Directory::new("joblog-stopped");
+    let log = dir.path().join("log").display().to_string();
+    let script = "trap 'exit 0' TERM; while :; do sleep 0.01; done";
+    let words =
+        ["--keep-going", "--rank-timeout", "0.3", "--joblog", &log, "sh", "-c", script, "sh", "{}", ":::"];
+    let outcome = bdrun_args(words.iter().chain(&["a", "b"])).run();
+    outcome.failed_with(117, &["--rank-timeout"]);
+    let text = fs::read_to_string(&log).unwrap();
+    let ends: Vec<_> =
+        text.lines().skip(1).map(|line| line.split('\t').skip(6).take(2).collect::<Vec<_>>()).collect();
+    // One that takes too long to hear of it is killed.
+    assert!(ends.len() == 2 && ends.iter().all(|end| *end == ["-1", "0"] || *end == ["0", "9"]), "{text}");
+}
+
 #[test]
 fn who_fails_is_run_again_as_often_as_was_asked() {
     let bench = Bench::new("retry", &["a", "b"]);

@@ -87,6 +87,27 @@ fn one_rank_for_each_path() {
     bdrun_args(["--glob", &at(&dir, "*.none"), "cat"]).run().failed_with(120, &["nothing matches"]);
 }
 
+/// Names that are no text, names that would be options, links that lead back, and files that are hidden.
+#[test]
+fn a_pattern_finds_what_a_shell_finds_and_names_that_are_no_text() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = Directory::new("glob-names");
+    let inside = dir.path().join("in");
+    fs::create_dir(&inside).unwrap();
+    for name in [&b"a\xff.txt"[..], b"-rf.txt", b".part.txt"] {
+        fs::write(inside.join(std::ffi::OsStr::from_bytes(name)), "x").unwrap();
+    }
+    std::os::unix::fs::symlink(".", inside.join("loop")).unwrap();
+    let found = |pattern: &str| {
+        let words = ["--glob", pattern, "--keep-order", "--", "sh", "-c", "echo \"$1\" | od -An -c", "sh"];
+        let outcome = bdrun_args(words).with(|command| command.current_dir(&inside)).succeed();
+        outcome.stdout.lines().map(|line| line.replace(' ', "")).collect::<Vec<_>>()
+    };
+    assert_eq!(found("./*.txt"), ["./-rf.txt\\n", "./a377.txt\\n"]);
+    assert_eq!(found("**/*.txt"), ["-rf.txt\\n", "a377.txt\\n"]);
+    assert_eq!(found(".*.txt"), [".part.txt\\n"]);
+}
+
 /// The original as the judge, where it is installed.
 #[test]
 fn placeholders_mean_what_they_mean_to_gnu_parallel() {

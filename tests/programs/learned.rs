@@ -52,6 +52,20 @@ impl Bench {
     }
 }
 
+/// Not after hours, when all ranks have ended well.
+#[test]
+fn a_file_that_cannot_be_written_is_said_before_anything_runs() {
+    let dir = Directory::new("learned-nowhere");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let (nowhere, ran, journal) = (at("no/learned"), at("ran"), at("journal"));
+    let run = |options: &[&str]| bdrun_args(options.iter().chain(&["touch", &ran])).run();
+    run(&["-np", "1", "--learn", &nowhere]).failed_with(120, &["--learn: cannot write", "no/learned"]);
+    // What lies beside a journal.
+    std::os::unix::fs::symlink("no/learned", at("journal.learned")).unwrap();
+    run(&["-np", "1", "--resume", &journal]).failed_with(120, &["--learn: cannot write", "journal.learned"]);
+    assert!(!dir.path().join("ran").exists() && !dir.path().join("journal").exists());
+}
+
 fn has_python() -> bool {
     let there = std::process::Command::new("python3").arg("-c").arg("").status();
     let there = there.is_ok_and(|status| status.success());

@@ -6,7 +6,7 @@ use std::io::{PipeReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::besides::may_be_paged;
 use crate::common::{Bdrun, Directory, Job, LIMIT, bdrun_args, first_of, limited, poll, skipped, terminal};
@@ -172,6 +172,22 @@ fn wait_for_more(job: &Job) {
 
 fn wait_for(path: &Path) {
     assert!(poll(LIMIT, || path.exists().then_some(())).is_some(), "{} does not come", path.display());
+}
+
+/// As long as nothing changes; nothing if the job ends before.
+fn descriptors_at_rest(job: &Job) -> Option<usize> {
+    let (mut before, mut since) = (0, Instant::now());
+    let rest = || {
+        if job.has_ended() {
+            return Some(None);
+        }
+        let open = fs::read_dir(format!("/proc/{}/fd", job.pid())).map_or(0, Iterator::count);
+        if open != before || !job.ranks().is_empty() {
+            (before, since) = (open, Instant::now());
+        }
+        (since.elapsed() > Duration::from_secs(3)).then_some(Some(open))
+    };
+    poll(LIMIT, rest).unwrap_or_else(|| panic!("no rest: {}", job.situation()))
 }
 
 /// With standard output a pipe.
@@ -458,4 +474,26 @@ fn an_account_that_nobody_reads_is_given_up() {
     command.arg("--scratch").arg(dir.path()).args(["--stats", "-", "--output", "quiet", "true"]);
     let output = limited(&mut command, LIMIT);
     assert!(serde_json::from_slice::<bdrun::stats::Stats>(&output.stdout).is_ok(), "{output:?}");
+}
+
+/// `seq … | bdrun --parts - echo {} | less`: what ended ranks have left in their pipes takes a descriptor each.
+#[test]
+fn while_nobody_reads_no_more_begin_than_there_are_descriptors_for() {
+    let dir = Directory::new("unread-parts");
+    let list = dir.path().join("list");
+    // A few of them are all that the reader's pipe takes.
+    fs::write(&list, format!("{}\n", "x".repeat(4000)).repeat(1500)).unwrap();
+    let args = ["--parts", list.to_str().unwrap(), "-j", "8", "--preload", "never", "--", "echo"];
+    let (bdrun, reader) = piped(bdrun_args(args));
+    let job = bdrun.start();
+    wait_full(&reader);
+    let open = descriptors_at_rest(&job).expect("parts are left");
+    assert!(open < 256 + 8 * 11, "{open} descriptors");
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        File::from(OwnedFd::from(reader)).read_to_string(&mut text).map(|_| text)
+    });
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(reading.join().unwrap().unwrap().lines().filter(|line| line.len() == 4000).count(), 1500);
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
-use crate::common::{Directory, LIMIT, bdrun_args, poll, program, skipped};
+use crate::common::{Directory, LIMIT, bdrun_args, limited, poll, program, skipped};
 
 /// A standard input, and who writes it.
 fn written(write: impl FnOnce(&mut dyn Write) + Send + 'static) -> (Stdio, JoinHandle<()>) {
@@ -60,6 +60,35 @@ fn a_list_without_an_end_is_read_as_far_as_it_is_needed() {
     let well = stats.ranks.iter().filter(|rank| rank.status == "ok").count();
     assert!(well >= 20 && (stats.np as usize) < well + 8192, "{well} of {}", stats.np);
     assert!(outcome.stderr.contains("have ended well"), "{}", outcome.stderr);
+}
+
+/// Whoever is to write the list hangs: there is no job yet that could end.
+#[test]
+fn the_time_of_a_job_passes_while_its_list_is_waited_for() {
+    let dir = Directory::new("late-list");
+    let pipe = dir.path().join("pipe").display().to_string();
+    assert!(limited(Command::new("mkfifo").arg(&pipe), LIMIT).status.success());
+    for (options, begins) in [
+        (&["--parts", "-"][..], ""),
+        (&["--parts", "-", "--size-column", "2"], "a\t1M\n"),
+        // Nobody opens it.
+        (&["--parts", &pipe], ""),
+    ] {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        writer.write_all(begins.as_bytes()).expect("room for it");
+        let words = ["--timeout", "0.5"].iter().chain(options).chain(&["--", "true"]);
+        let outcome = bdrun_args(words).with(|command| command.stdin(reader)).run();
+        outcome.failed_with(124, &["--timeout"]);
+        drop(writer);
+    }
+    // It is read to its end as ever.
+    let writing = {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || fs::write(pipe, "one\ntwo\n"))
+    };
+    let words = ["--timeout", "600", "--parts", &pipe, "--keep-order", "--", "echo"];
+    assert_eq!(bdrun_args(words).succeed().stdout, "one\ntwo\n");
+    writing.join().unwrap().unwrap();
 }
 
 #[test]

@@ -216,6 +216,15 @@ fn a_rank_without_free_descriptors_goes_on() {
 #[test]
 fn running_again_is_asked_for_and_its_output_must_be_ours() {
     bdrun("-np 2 --rerun hello").run().failed_with(118, &["--output-files"]);
+    // Those that are never run again are told so.
+    crate::preload::library();
+    let files = Directory::new("rerun");
+    let at = files.path().join("{rank}").display().to_string();
+    let with =
+        |words: &[&str]| bdrun_args(["-np", "2", "--rerun", "--output-files", &at].iter().chain(words)).run();
+    with(&["hello"]).failed_with(118, &["--rerun is for independent ranks"]);
+    with(&["--preload", "always", "true"])
+        .failed_with(118, &["--rerun is for ranks that are paged from outside"]);
 }
 
 /// A program with bdrun's runtime behind a shell script: from its hello on it has its own account, and the

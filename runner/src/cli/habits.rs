@@ -4,6 +4,7 @@
 //! is an error that says why.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 use super::help;
 
@@ -94,13 +95,30 @@ fn habit(name: &str) -> Option<Habit> {
     HABITS.iter().find(|(names, _)| names.contains(&name)).map(|(_, habit)| *habit)
 }
 
-/// What stands behind the dashes of an option, and whether it has two.
-fn name_of(text: &str) -> Option<(&str, bool)> {
-    match text.strip_prefix("--") {
-        Some(name) => Some((name, true)),
-        None => text.strip_prefix('-').map(|name| (name, false)),
-    }
-    .filter(|(name, _)| !name.is_empty())
+/// An option as it is written.
+struct Written {
+    /// What stands behind its dashes.
+    name: String,
+    /// It has two of them.
+    is_long: bool,
+    /// What stands behind its `=`, which need not be text.
+    inline: Option<OsString>,
+}
+
+/// What a word is as an option; none if it is no option.
+fn written(word: &OsStr) -> Option<Written> {
+    let bytes = word.as_bytes();
+    let (head, inline) = match bytes.iter().position(|&byte| byte == b'=') {
+        Some(at) => (&bytes[..at], Some(OsStr::from_bytes(&bytes[at + 1..]).to_owned())),
+        None => (bytes, None),
+    };
+    let (name, is_long) = match head.strip_prefix(b"--") {
+        Some(name) => (name, true),
+        None => (head.strip_prefix(b"-")?, false),
+    };
+    // What is no text is the name of none.
+    let name = String::from_utf8_lossy(name).into_owned();
+    (!name.is_empty() || inline.is_some()).then_some(Written { name, is_long, inline })
 }
 
 struct Known(clap::Command);
@@ -119,11 +137,10 @@ impl Known {
     }
 
     /// Whether it is an option, of ours or of mpiexec.
-    fn has(&self, text: &str) -> bool {
-        let Some((name, is_long)) = name_of(text) else { return false };
-        let name = name.split('=').next().unwrap_or(name);
-        let ours = if is_long { self.long(name).is_some() } else { self.short(first(name)).is_some() };
-        ours || habit(name).is_some()
+    fn has(&self, word: &OsStr) -> bool {
+        let Some(Written { name, is_long, .. }) = written(word) else { return false };
+        let ours = if is_long { self.long(&name).is_some() } else { self.short(first(&name)).is_some() };
+        ours || habit(&name).is_some()
     }
 }
 
@@ -139,8 +156,7 @@ pub(super) fn cut(argv: Vec<OsString>) -> Vec<Vec<OsString>> {
     let mut is_marked = false;
     while let Some(word) = words.next() {
         is_marked |= word == "--";
-        let begins = |next: &OsString| next.to_str().is_some_and(|next| known.has(next));
-        if word == ":" && !is_marked && words.peek().is_some_and(begins) {
+        if word == ":" && !is_marked && words.peek().is_some_and(|next| known.has(next)) {
             all.push(vec![all[0][0].clone()]);
         } else if let Some(last) = all.last_mut() {
             last.push(word);
@@ -159,8 +175,7 @@ pub(super) fn mark(argv: Vec<OsString>) -> Result<Marked, String> {
     let mut words = argv.into_iter();
     let mut marked = Marked { argv: words.by_ref().take(1).collect(), per_node: None, by_user: false };
     while let Some(word) = words.next() {
-        let option = word.to_str().map(str::to_owned);
-        let Some((name, is_long)) = option.as_deref().and_then(name_of) else {
+        let Some(Written { name, is_long, inline }) = written(&word) else {
             marked.by_user = word == "--";
             if !marked.by_user {
                 marked.argv.push("--".into());
@@ -169,26 +184,28 @@ pub(super) fn mark(argv: Vec<OsString>) -> Result<Marked, String> {
             marked.argv.extend(words);
             break;
         };
-        if let Some(arg) = known.long(name).filter(|_| is_long) {
+        if let Some(arg) = known.long(&name).filter(|_| is_long) {
+            let takes_next = inline.is_none() && arg.get_action().takes_values();
             marked.argv.push(word);
-            marked.argv.extend(words.by_ref().take(usize::from(arg.get_action().takes_values())));
-            continue;
-        }
-        let (name, inline) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
-        if is_long && known.long(name).is_some() {
-            marked.argv.push(word);
-        } else if let Some(habit) = habit(name) {
-            let text = option.as_deref().unwrap_or_default();
-            marked.take(habit, text, inline.map(OsString::from), &mut words)?;
+            marked.argv.extend(words.by_ref().take(usize::from(takes_next)));
+        } else if let Some(habit) = habit(&name) {
+            let option = format!("{}{name}", if is_long { "--" } else { "-" });
+            marked.take(habit, &option, inline, &mut words)?;
         } else if let Some(number) = name.strip_prefix("np").filter(|_| !is_long) {
-            marked.argv.push(format!("--np={number}").into());
+            let mut option = OsString::from(format!("--np={number}"));
+            if let Some(inline) = inline {
+                option.push("=");
+                option.push(inline);
+            }
+            marked.argv.push(option);
         } else {
-            if !is_long && known.short(first(name)).is_none() && known.long(name).is_some() {
+            if !is_long && known.short(first(&name)).is_none() && known.long(&name).is_some() {
                 return Err(format!("'-{name}' has two dashes here: --{name}"));
             }
             let takes_next = !is_long
+                && inline.is_none()
                 && name.chars().count() == 1
-                && known.short(first(name)).is_some_and(|arg| arg.get_action().takes_values());
+                && known.short(first(&name)).is_some_and(|arg| arg.get_action().takes_values());
             marked.argv.push(word);
             marked.argv.extend(words.by_ref().take(usize::from(takes_next)));
         }

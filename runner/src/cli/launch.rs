@@ -27,10 +27,11 @@ pub struct LaunchOptions {
 
     /// Run one rank for each path that matches PATTERN, quoted: 'parts/*.bin'
     ///
-    /// With *, ?, [a-z], **. May be repeated. Sorted, each path once; {} is the path. The size of the file is
-    /// the memory that is expected of its rank.
+    /// With *, ?, [a-z], [!a-z], and ** for directories at any depth; as in a shell, names that begin with a
+    /// dot match patterns that do. May be repeated. Sorted, each path once; {} is the path. The size of the
+    /// file is the memory that is expected of its rank.
     #[arg(long, value_name = "PATTERN", action = clap::ArgAction::Append)]
-    pub glob: Vec<String>,
+    pub glob: Vec<OsString>,
 
     /// Cut standard input into blocks of whole records, and run one rank for each, which reads it from its
     /// standard input
@@ -137,7 +138,7 @@ pub struct LaunchOptions {
     ///
     /// Only for programs that may be run twice: what a try did elsewhere than in its --output-files, which
     /// begin anew, stays done. Without it the budget is exceeded, which is said, or with --enforce the rank
-    /// fails.
+    /// fails. For ranks that are paged from outside.
     #[arg(long, requires = "output_files")]
     pub rerun: bool,
 

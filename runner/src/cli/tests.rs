@@ -20,14 +20,21 @@ fn definition_is_consistent() {
 
 #[test]
 fn ranks_in_every_spelling() {
-    for line in
-        ["-np 4 prog", "-np4 prog", "-np=4 prog", "-n 4 prog", "-n4 prog", "--np 4 prog", "--np=4 prog"]
-    {
-        let options = parse(line).expect(line);
-        assert_eq!(options.np, 4, "{line}");
-        assert_eq!(options.program(), "prog", "{line}");
-        assert!(options.args().is_empty(), "{line}");
+    for option in ["-np 4", "-np4", "-np=4", "-n 4", "-n4", "-n=4", "--np 4", "--np=4"] {
+        for (rest, args) in [("prog", &[][..]), ("prog arg", &["arg"]), ("-- prog -l", &["-l"])] {
+            let line = format!("{option} {rest}");
+            let options = parse(&line).expect(&line);
+            assert_eq!((options.np, options.program()), (4, OsStr::new("prog")), "{line}");
+            assert_eq!(options.args(), args, "{line}");
+        }
     }
+    let options = parse("-j=2 -x=A=1 --parts list prog a").unwrap();
+    assert_eq!(
+        (options.jobs, options.program(), options.args()),
+        (Some(2), "prog".as_ref(), &["a".into()][..])
+    );
+    assert_eq!(options.env, [EnvSetting { name: "A".into(), value: Some("1".into()) }]);
+    assert!(error("-np4=5 prog").contains("4=5"));
     assert_eq!(parse("prog").unwrap().np, 1);
 }
 
@@ -43,6 +50,31 @@ fn everything_behind_the_program_is_its_own() {
     assert_eq!((options.program(), options.np), (OsStr::new("-odd"), 2));
     assert_eq!(options.args(), ["--np", "3"]);
     assert_eq!(parse("--scratch /x -np 3 prog").unwrap().np, 3, "the value of an option is no program");
+}
+
+/// What is behind an option's `=` need not be text, and does not make the option a program.
+#[test]
+fn values_that_are_no_text() {
+    let parse = |words: &[&[u8]]| {
+        let words = words.iter().map(|word| OsStr::from_bytes(word));
+        Options::from_args(std::iter::once(OsStr::new("bdrun")).chain(words))
+    };
+    let out = OsStr::from_bytes(b"out/\xff").to_owned();
+    for words in [
+        &[&b"--output-files=out/\xff"[..], b"--", b"tool"][..],
+        &[b"--output-files", b"out/\xff", b"tool"],
+        &[b"-np", b"1", b"--output-files=out/\xff", b"tool"],
+    ] {
+        let options = parse(words).unwrap();
+        assert_eq!((options.program(), &options.launch.output_files), ("tool".as_ref(), &Some(out.clone())));
+    }
+    let options = parse(&[b"-x=A=\xff", b"-wdir=d\xff", b"a", b":", b"--env=B=\xff", b"b"]).unwrap();
+    let value = Some(OsStr::from_bytes(b"\xff").to_owned());
+    assert_eq!(options.env, [EnvSetting { name: "A".into(), value: value.clone() }]);
+    assert_eq!(options.launch.chdir.as_deref(), Some(OsStr::from_bytes(b"d\xff")));
+    assert_eq!(options.more[0].env, [EnvSetting { name: "B".into(), value }]);
+    assert_eq!(parse(&[b"--out\xff=x", b"tool"]).unwrap_err().code(), 118, "an option, and none of ours");
+    assert_eq!(parse(&[b"tool\xff"]).unwrap().program(), OsStr::from_bytes(b"tool\xff"));
 }
 
 #[test]
@@ -109,8 +141,23 @@ fn parts_behind_three_colons() {
     assert_eq!(options.list.unwrap(), ["a", "b", "a"]);
     assert_eq!(parse("--literal echo ::: a").unwrap().args(), [":::", "a"]);
     assert!(error("--parts l echo ::: a").contains("one of them"));
+    for line in ["a : -np 2 b ::: x y", "a ::: x : -np 2 b", "a : -np 2 b : -n 1 c ::: x"] {
+        assert!(error(line).contains("for one program"), "{line}");
+    }
+    assert_eq!(parse("--literal a : -np 2 b ::: x").unwrap().more[0].command, ["b", ":::", "x"]);
     assert!(error("echo ::: a ::: b").contains("one ':::'"));
     assert!(error("-- ::: a").contains("no PROGRAM"));
+}
+
+/// A shell reads what it was given, also where that is no text.
+#[test]
+fn the_line_as_a_shell_reads_it() {
+    let words = [&b"bdrun"[..], b"--output-files=o\xff1\xc3\xa9'\\\n$x", b"it's", b"\xe2\x82", b""];
+    let words: Vec<OsString> = words.iter().map(|word| OsStr::from_bytes(word).to_owned()).collect();
+    let line = for_the_shell(&words);
+    assert_eq!(line, r#"bdrun $'--output-files=o\3771é\'\\\012$x' "it's" $'\342\202' ''"#);
+    let options = Options::from_args(words[..2].iter().cloned().chain(["tool".into()])).unwrap();
+    assert!(options.line_for_the_shell().ends_with(" tool"));
 }
 
 #[test]
@@ -146,13 +193,13 @@ fn several_programs_with_colons_between() {
 
 #[test]
 fn all_options() {
-    let line = "-np 256 --resident 16 --memory 700M --budget-fraction 0.25 --rank-memory 8MiB --scratch /s --scratch /t \
+    let line = "-np 256 --resident 16 --memory 700M --rank-memory 8MiB --scratch /s --scratch /t \
                 --enforce --output json --stats /t/s.json --tag-output --timeout 1h30m --env A=1=2 --env B \
                 --env C= --processors 3 --tracker uffd prog";
     let options = parse(line).unwrap();
     assert_eq!(options.resident_limit(), 16);
     assert_eq!(options.memory, Some(Memory::Bytes(700 << 20)));
-    assert_eq!(options.budget_fraction, Some(0.25));
+    assert_eq!(parse("--memory auto --budget-fraction 0.25 prog").unwrap().budget_fraction, Some(0.25));
     assert_eq!(options.rank_memory, Some(8 << 20));
     assert_eq!(options.scratch, ["/s", "/t"].map(PathBuf::from));
     assert_eq!(options.output, OutputKind::Json);
@@ -264,6 +311,10 @@ fn errors_name_the_flag() {
     assert!(error("--budget-fraction 0 prog").contains("--budget-fraction"));
     assert!(error("--budget-fraction 1.01 prog").contains("fraction above 0"));
     assert!(error("--budget-fraction NaN prog").contains("--budget-fraction"));
+    for memory in ["700M", "50%"] {
+        let said = error(&format!("--memory {memory} --budget-fraction 0.5 prog"));
+        assert!(said.contains("--budget-fraction") && said.contains("one of them"), "{said}");
+    }
     assert!(error("--memory lots prog").contains("1.5GiB"));
     assert!(error("--timeout soon prog").contains("1h30m"));
     assert!(error("--env =1 prog").contains("needs a name"));

@@ -12,6 +12,7 @@ use crate::launch::Launch;
 use crate::learn::{Known, Learned};
 use crate::measure::own_max_rss;
 use crate::stats::{MemoryUse, Stats};
+use crate::whole::{self, Unwritten};
 
 /// The file that was asked for, or that lies beside the journal.
 fn path(options: &Options) -> Option<PathBuf> {
@@ -21,6 +22,15 @@ fn path(options: &Options) -> Option<PathBuf> {
         Some(name.into())
     };
     options.learn.learn.clone().or_else(beside)
+}
+
+/// Whether what the job will have shown can be written down at its end.
+pub(super) fn check(options: &Options) -> Result<(), Ending> {
+    path(options).map_or(Ok(()), |path| whole::check(&path)).map_err(unwritten)
+}
+
+fn unwritten(error: Unwritten) -> Ending {
+    Ending::Setup(format!("--learn: {error}"))
 }
 
 /// What is known of a job before it begins.
@@ -70,7 +80,7 @@ impl Job<'_> {
             Some(proxy.max_memory as f64 / estimated as f64)
         });
         learned.add(&self.setup.launch, stats, overhead);
-        learned.write(&path).map_err(|error| Ending::Setup(format!("--learn: {error}")))
+        learned.write(&path).map_err(unwritten)
     }
 
     /// How far a job of independent ranks is: by the time that each is known to take, or else as

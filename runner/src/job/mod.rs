@@ -311,6 +311,9 @@ impl<'a> Job<'a> {
             elsewhere.begin(&setup, &post)?;
         }
         let is_first = elsewhere.as_ref().is_none_or(Elsewhere::is_first);
+        if is_first {
+            learned::check(options)?;
+        }
         let (journal, done) = resume::open(options, &setup, is_first, &post)?;
         let around = output.clone();
         let config = supervisor::Config {

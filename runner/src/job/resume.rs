@@ -1,7 +1,8 @@
 //! What was done before the job began, what of it has ended, and what is left: the job's side of
 //! [`crate::journal`].
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,7 +10,7 @@ use super::ended::Tally;
 use super::record::Record;
 use super::setup::Setup;
 use super::{Elsewhere, Job, Message};
-use crate::cli::{Halt, Options};
+use crate::cli::{self, Halt, Options};
 use crate::exit::Ending;
 use crate::in_use;
 use crate::journal::{self, Done, Ended, Journal};
@@ -30,6 +31,7 @@ fn for_those_alone(options: &Options) -> Option<&'static str> {
         ("--retry", given.retry > 0),
         ("--retry-memory", given.retry_memory > 0),
         ("--rank-timeout", given.rank_timeout.is_some()),
+        ("--rerun", given.rerun),
         ("--keep-going", given.keep_going),
         ("--halt", given.halt.is_some_and(|halt| halt != Halt::FIRST)),
     ];
@@ -206,13 +208,19 @@ impl Job<'_> {
 /// The command line that goes on with a job: bdrun's own `--journal`, which is the first, is `--resume`
 /// there. (The program's are its business.)
 fn going_on(line: &[OsString]) -> String {
-    let mut words: Vec<String> = line.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let names =
-        |word: &&mut String| ["--journal", "--resume"].contains(&word.split('=').next().unwrap_or(""));
-    if let Some(word) = words.iter_mut().find(names) {
-        *word = word.replacen("--journal", "--resume", 1);
+    let mut words = line.to_vec();
+    let journal = |word: &OsString| {
+        let value = word.as_bytes().strip_prefix(b"--journal")?;
+        (value.is_empty() || value[0] == b'=').then(|| OsStr::from_bytes(value).to_owned())
+    };
+    let resumes = |word: &OsString| word == "--resume" || word.as_bytes().starts_with(b"--resume=");
+    if let Some(word) = words.iter_mut().find(|word| resumes(word) || journal(word).is_some())
+        && let Some(value) = journal(word)
+    {
+        *word = "--resume".into();
+        word.push(value);
     }
-    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
+    cli::for_the_shell(&words)
 }
 
 #[cfg(test)]
@@ -225,6 +233,8 @@ mod tests {
         assert_eq!(line("bdrun --journal j --parts l wc {}"), "bdrun --resume j --parts l wc '{}'");
         assert_eq!(line("bdrun --journal=j wc"), "bdrun '--resume=j' wc");
         assert_eq!(line("bdrun --resume j wc"), "bdrun --resume j wc");
+        let path = OsStr::from_bytes(b"--journal=j\xff").to_owned();
+        assert_eq!(going_on(&["bdrun".into(), path, "wc".into()]), "bdrun $'--resume=j\\377' wc");
         let own = "bdrun --journal j -- tool --journal x";
         assert_eq!(line(own), "bdrun --resume j -- tool --journal x");
         assert_eq!(line(&own.replacen("journal", "resume", 1)), "bdrun --resume j -- tool --journal x");

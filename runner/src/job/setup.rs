@@ -154,8 +154,8 @@ impl Decided {
                 options.np
             )));
         }
-        // Those of one that is put in front of them all live at once.
-        let fallback = fallback.filter(|_| !wide);
+        // Those of one that is put in front of them all live at once, and none of them is run again.
+        let fallback = fallback.filter(|_| !wide && !options.launch.rerun);
         if options.enforce && options.memory == Some(Memory::Auto) {
             return Err(Ending::Usage(
                 "--memory auto follows what is there, and --enforce has the kernel hold a limit that does not change: one of them".into(),
@@ -169,6 +169,11 @@ impl Decided {
             ));
         }
         resume::check(options, alone)?;
+        if options.launch.rerun && !independent {
+            return Err(Ending::Usage(
+                "--rerun is for ranks that are paged from outside; with --preload always they move what they hold themselves".into(),
+            ));
+        }
         let known = learned::known(options, launch)?;
         let no_budget = |error: budget::BudgetError| Ending::Setup(error.to_string());
         let available = budget::available().map_err(no_budget)?.among(masters);

@@ -1,7 +1,7 @@
 //! What must be there before anything starts, and what must not be there twice: a job should not end after
 //! hours because the input of its last rank was never there.
 
-use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::ffi::OsStr;
@@ -100,23 +100,23 @@ impl Launch {
                     Ending::Usage(format!("{option}: rank {rank} cannot write '{}': {error}", path.display()))
                 })?;
                 let directory = path.parent().unwrap_or(&path);
-                if outputs.seen.as_deref() != Some(directory) {
-                    if let Some(obstacle) = not_to_be_made(directory) {
-                        return Err(Ending::Setup(format!(
-                            "{option}: rank {rank} cannot write {}: {} is no directory",
-                            path.display(),
-                            obstacle.display()
-                        )));
-                    }
-                    outputs.seen = Some(directory.to_owned());
+                if !outputs.seen.is(directory)
+                    && let Some(obstacle) = not_to_be_made(directory)
+                {
+                    return Err(Ending::Setup(format!(
+                        "{option}: rank {rank} cannot write {}: {} is no directory",
+                        path.display(),
+                        obstacle.display()
+                    )));
                 }
+                let file = outputs.seen.behind_links(&path);
                 if path.is_dir() {
                     return Err(Ending::Setup(format!(
                         "{option}: rank {rank} cannot write {}: it is a directory",
                         path.display()
                     )));
                 }
-                let written = outputs.hasher.hash_one(behind_links(&path));
+                let written = outputs.hasher.hash_one(file);
                 let other = *outputs.writers.entry(written).or_insert(rank);
                 if other != rank && !is_device(&path) {
                     return Err(Ending::Usage(format!(
@@ -126,12 +126,13 @@ impl Launch {
                 }
             }
         }
+        let seen = RefCell::new(Seen::default());
         self.each(
             from,
             |_| self.stdin.as_ref(),
             |rank, path| {
-                let reads = plain(path).ok();
-                let read = reads.as_ref().map(|path| outputs.hasher.hash_one(behind_links(path)));
+                let file = plain(path).ok().map(|path| seen.borrow_mut().behind_links(&path));
+                let read = file.map(|file| outputs.hasher.hash_one(file));
                 let writer = read.and_then(|read| outputs.writers.get(&read));
                 match writer.filter(|_| !is_device(path)) {
                     Some(writer) => Err(Ending::Usage(format!(
@@ -151,8 +152,41 @@ impl Launch {
 pub(super) struct Outputs {
     writers: HashMap<u64, u32>,
     hasher: RandomState,
-    /// The directory that was looked at last.
-    seen: Option<PathBuf>,
+    /// Where the last one is.
+    seen: Seen,
+}
+
+/// The directory that was looked at last, and what it is behind all links.
+#[derive(Debug, Default)]
+struct Seen(Option<(PathBuf, PathBuf)>);
+
+impl Seen {
+    fn is(&self, directory: &Path) -> bool {
+        self.0.as_ref().is_some_and(|(seen, _)| seen == directory)
+    }
+
+    /// What it is as far as it is there; what is not is made in that.
+    fn look<'a>(&'a mut self, directory: &'a Path) -> &'a Path {
+        if !self.is(directory) {
+            let real = |there: &Path| Some((there.canonicalize().ok()?, directory.strip_prefix(there).ok()?));
+            let (mut real, rest) =
+                directory.ancestors().find_map(real).unwrap_or((directory.to_owned(), Path::new("")));
+            real.extend(rest);
+            self.0 = Some((directory.to_owned(), real));
+        }
+        self.0.as_ref().map_or(directory, |(_, real)| real)
+    }
+
+    /// One name for all that links make of a file, those in the name of its directory too.
+    fn behind_links(&mut self, path: &Path) -> PathBuf {
+        if path.is_symlink() {
+            return whole::regular(path).unwrap_or_else(|| path.to_owned());
+        }
+        match (path.parent(), path.file_name()) {
+            (Some(directory), Some(name)) => self.look(directory).join(name),
+            _ => path.to_owned(),
+        }
+    }
 }
 
 /// What is in the way of a directory that is there, or is made when its rank begins.
@@ -165,12 +199,6 @@ fn not_to_be_made(directory: &Path) -> Option<PathBuf> {
 /// `//` taken away.
 fn plain(path: &Path) -> std::io::Result<PathBuf> {
     std::path::absolute(path)
-}
-
-/// Two links to one file are one file.
-fn behind_links(path: &Path) -> Cow<'_, Path> {
-    let behind = if path.is_symlink() { whole::regular(path) } else { None };
-    behind.map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
 /// `/dev/null` and others like it can be written by all.

@@ -54,6 +54,11 @@ impl<R: BufRead> Reader<R> {
         PartsError::Line { name: self.form.name.clone(), line: self.number, what }
     }
 
+    /// Where it is read.
+    pub fn input(&mut self) -> &mut R {
+        self.input.get_mut()
+    }
+
     /// How it is written.
     pub fn form(&self) -> &Form {
         &self.form

@@ -7,13 +7,17 @@
 //! |---|---|
 //! | `template.rs` | pure: placeholders and what they are replaced by |
 //! | `parts.rs` | pure: lines with columns, or paths; sizes |
+//! | `glob.rs` | the paths that match a pattern |
+//! | `awaited.rs` | input that is waited for no longer than `--timeout` |
 //! | `list.rs` | a list of parts, read line by line |
 //! | `stream.rs` | one that is read while the job runs |
 //! | `pipe.rs` | pure: standard input in blocks of whole records |
 //! | `check.rs` | what must be there, and must not be there twice, before anything starts |
 //! | `show.rs` | `--dry-run`; ranks and jobs in words |
 
+mod awaited;
 mod check;
+mod glob;
 mod list;
 mod parts;
 mod pipe;
@@ -24,13 +28,16 @@ mod template;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::BufReader;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::cli::{Enough, EnvSetting, LIST, Options};
 use crate::exit::Ending;
 use crate::whole;
+use awaited::{Awaited, Late, Until};
 use check::Outputs;
+use glob::GlobError;
 use list::Reader;
 use parts::Parts;
 pub use parts::PartsError;
@@ -104,7 +111,7 @@ impl Launch {
     /// [`Ending::Usage`] where options contradict each other, [`Ending::Setup`] where files are missing or
     /// wrong.
     pub fn new(options: &mut Options) -> Result<Self, Ending> {
-        let (parts, rest) = read_parts(options)?;
+        let (parts, rest) = read_parts(options, Until::new(options.timeout))?;
         if let Some(parts) = &parts {
             if let Some(given) = options.given_np.filter(|&given| given != parts.count()) {
                 return Err(Ending::Usage(format!(
@@ -119,7 +126,7 @@ impl Launch {
             return Err(Ending::Usage(format!(
                 "--glob {} names one file, and PROGRAM, {}, is another that nobody can run: has the shell replaced the pattern? Quote it: \
                  --glob '*.fa'",
-                options.launch.glob.join(" "),
+                options.launch.glob.join(OsStr::new(" ")).display(),
                 options.program().display()
             )));
         }
@@ -167,9 +174,11 @@ impl Launch {
         Ok(())
     }
 
-    /// What is left of the list, to be read while the job runs.
+    /// What is left of the list, to be read while the job runs, which sees to `--timeout` itself.
     pub fn take_rest(&mut self) -> Option<Rest> {
-        self.rest.take()
+        let mut rest = self.rest.take()?;
+        rest.0.input().get_mut().without_limit();
+        Some(rest)
     }
 
     /// What is to be cut into blocks while the job runs.
@@ -400,8 +409,8 @@ impl Launch {
 /// What stands for standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// The parts, and what of their list may be read later.
-fn read_parts(options: &Options) -> Result<(Option<Parts>, Option<Rest>), Ending> {
+/// The parts, and what of their list may be read later. Waited for so long.
+fn read_parts(options: &Options, until: Option<Until>) -> Result<(Option<Parts>, Option<Rest>), Ending> {
     let given = &options.launch;
     if let Some(words) = &options.list {
         return Parts::list(words, LIST, &given.colsep).map(all).map_err(setup);
@@ -412,7 +421,7 @@ fn read_parts(options: &Options) -> Result<(Option<Parts>, Option<Rest>), Ending
     if !given.glob.is_empty() {
         let mut paths = Vec::new();
         for pattern in &given.glob {
-            paths.append(&mut matching(pattern)?);
+            paths.append(&mut matching(pattern, until)?);
         }
         return Parts::paths(paths, "--glob").map(all).map_err(setup);
     }
@@ -424,7 +433,7 @@ fn read_parts(options: &Options) -> Result<(Option<Parts>, Option<Rest>), Ending
         null: given.null,
     };
     let read = if path == Path::new(STANDARD_INPUT) {
-        let input = BufReader::with_capacity(64 << 10, std::io::stdin());
+        let input = BufReader::with_capacity(64 << 10, Awaited::new(std::io::stdin(), until));
         let mut reader = Reader::new(input, form("standard input (--parts -)".into()));
         let mut parts = Parts::begin(&mut reader).map_err(setup)?;
         if !needs_all(options) {
@@ -433,9 +442,12 @@ fn read_parts(options: &Options) -> Result<(Option<Parts>, Option<Rest>), Ending
         parts.read_rest(&mut reader).map(|()| parts)
     } else {
         let name = path.display().to_string();
-        let file = File::open(path)
-            .map_err(|error| Ending::Setup(format!("{name} cannot be read: {error} (--parts)")))?;
-        Parts::read(BufReader::new(file), form(name))
+        // To open a named pipe waits for somebody at its other end.
+        let flags = if until.is_some() { libc::O_NONBLOCK } else { 0 };
+        let file = File::options().read(true).custom_flags(flags).open(path);
+        let file =
+            file.map_err(|error| Ending::Setup(format!("{name} cannot be read: {error} (--parts)")))?;
+        Parts::read(BufReader::new(Awaited::new(file, until)), form(name))
     };
     read.map(all).map_err(setup)
 }
@@ -455,29 +467,33 @@ fn needs_all(options: &Options) -> bool {
 /// Whether the shell has put the files of a pattern in its place: the first is the pattern then, the second
 /// the program.
 fn expanded(options: &Options) -> bool {
-    let plain = |pattern: &String| !pattern.contains(['*', '?', '[']);
+    let plain = |pattern: &OsString| !pattern.as_bytes().iter().any(|byte| b"*?[".contains(byte));
     let is_file =
         |metadata: std::fs::Metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 == 0;
     let program = Path::new(options.program());
     options.launch.glob.last().is_some_and(plain) && program.metadata().is_ok_and(is_file)
 }
 
-fn matching(pattern: &str) -> Result<Vec<PathBuf>, Ending> {
-    let found = glob::glob(pattern)
-        .map_err(|error| Ending::Usage(format!("--glob {pattern}: {} at byte {}", error.msg, error.pos)))?;
-    let paths: Result<Vec<PathBuf>, _> = found.collect();
-    let paths = paths.map_err(|error| {
-        let (path, why) = (error.path().display(), error.error());
-        Ending::Setup(format!("--glob {pattern}: {path} cannot be read: {why}"))
+fn matching(pattern: &OsStr, until: Option<Until>) -> Result<Vec<PathBuf>, Ending> {
+    let said = |what: &dyn std::fmt::Display| format!("--glob {}: {what}", pattern.display());
+    let paths = glob::matching(pattern, until).map_err(|error| match &error {
+        GlobError::Pattern { .. } => Ending::Usage(said(&error)),
+        GlobError::Read { source, .. } => late(source).unwrap_or_else(|| Ending::Setup(said(&error))),
     })?;
     if paths.is_empty() {
-        return Err(Ending::Setup(format!("--glob {pattern}: nothing matches")));
+        return Err(Ending::Setup(said(&"nothing matches")));
     }
     Ok(paths)
 }
 
 fn setup(error: parts::PartsError) -> Ending {
-    Ending::Setup(error.to_string())
+    let late = if let PartsError::Read { source, .. } = &error { late(source) } else { None };
+    late.unwrap_or_else(|| Ending::Setup(error.to_string()))
+}
+
+/// The time of the job is over, if that is what is wrong.
+fn late(error: &std::io::Error) -> Option<Ending> {
+    Late::limit(error).map(Ending::Timeout)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::BufRead;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use memchr::memmem;
 
@@ -219,17 +219,14 @@ impl Parts {
         }
     }
 
-    /// These, in their order.
+    /// These, in their order, those with nothing in them too: somebody has written them so.
     ///
     /// # Errors
     /// If there are none, or too many.
     pub fn list(words: &[OsString], name: &str, separator: &str) -> Result<Self, PartsError> {
         let mut parts = Self::none(name, Some(separator));
-        let words = words.iter().map(|word| word.as_bytes()).filter(|word| !word.is_empty());
-        for word in words {
-            // They are no lines of anything.
-            parts.push(word, 0)?;
-        }
+        // They are no lines of anything.
+        words.iter().try_for_each(|word| parts.push(word.as_bytes(), 0))?;
         if parts.count == 0 { Err(PartsError::Empty { name: parts.name }) } else { Ok(parts) }
     }
 
@@ -247,13 +244,16 @@ impl Parts {
         let _ = self.push(name.as_bytes(), 0);
     }
 
-    /// Paths, sorted and each once.
+    /// Paths, sorted and each once, whether it was spelled with a `./` in front or without.
     ///
     /// # Errors
     /// If they are too many.
     pub fn paths(mut paths: Vec<PathBuf>, name: &str) -> Result<Self, PartsError> {
-        paths.sort_unstable();
-        paths.dedup();
+        fn plain(path: &Path) -> &Path {
+            path.strip_prefix(".").unwrap_or(path)
+        }
+        paths.sort_by(|path, other| plain(path).cmp(plain(other)));
+        paths.dedup_by(|path, before| plain(path) == plain(before));
         let mut parts = Self::none(name, None);
         paths.iter().try_for_each(|path| parts.push(path.as_os_str().as_bytes(), 0))?;
         Ok(parts)
@@ -474,10 +474,10 @@ mod tests {
 
     #[test]
     fn paths_are_sorted_and_each_is_there_once() {
-        let paths = ["b", "a\nb", "b", "a"].map(PathBuf::from).to_vec();
+        let paths = ["./b", "a\nb", "b", "./a", "././/a", "a"].map(PathBuf::from).to_vec();
         let parts = Parts::paths(paths, "--glob").unwrap();
         let whole: Vec<&[u8]> = (0..parts.count()).map(|rank| parts.part(rank).whole()).collect();
-        assert_eq!(whole, [&b"a"[..], b"a\nb", b"b"]);
+        assert_eq!(whole, [&b"./a"[..], b"a\nb", b"./b"], "as the first of them is spelled");
         assert_eq!(column(&parts, 1, 0).as_deref(), Some("a\nb"));
         assert_eq!(column(&parts, 1, 1), None);
     }

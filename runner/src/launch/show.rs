@@ -22,13 +22,17 @@ impl Launch {
         ranks: impl IntoIterator<Item = (u32, Option<u64>)>,
     ) -> io::Result<()> {
         for (rank, expected) in ranks {
-            let given = self.given(rank);
-            // Files are found from where bdrun is, the line is read by a shell that has changed its
-            // directory.
-            let file = |path: &Path| match &given.directory {
-                Some(_) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).into_os_string(),
-                None => path.as_os_str().to_owned(),
+            let mut given = self.given(rank);
+            // Files are found from where bdrun is, the program too; the line is read by a shell that has
+            // changed its directory.
+            let moves = given.directory.is_some();
+            let file = |path: &Path| match moves {
+                true => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).into_os_string(),
+                false => path.as_os_str().to_owned(),
             };
+            if given.program.as_bytes().contains(&b'/') {
+                given.program = file(Path::new(&given.program));
+            }
             if let Some(directory) = &given.directory {
                 write_words(out, b"cd ", [directory.as_os_str()])?;
                 out.write_all(b" && ")?;
@@ -77,7 +81,7 @@ impl Launch {
     /// What people call a rank that has a part: `reads/7.fa (line 8, rank 7)`.
     #[must_use]
     pub fn name(&self, rank: u32) -> Option<String> {
-        let part = self.part(rank)?.replace(['\t', '\n'], " ");
+        let part = self.part(rank).filter(|part| !part.is_empty())?.replace(['\t', '\n'], " ");
         let shown: String = part.chars().take(NAMED).collect();
         let more = if shown.len() < part.len() { "…" } else { "" };
         let line = self.parts.as_ref().and_then(|parts| parts.line(rank));

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Seek, Stdin};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use super::awaited::Awaited;
 use super::list::{Line, Reader};
 use super::parts::PartsError;
 use super::pipe::Splitter;
@@ -18,7 +19,7 @@ const BATCH: usize = 1024;
 
 /// What of a list is not read yet.
 #[derive(Debug)]
-pub struct Rest(pub(super) Reader<BufReader<Stdin>>);
+pub struct Rest(pub(super) Reader<BufReader<Awaited<Stdin>>>);
 
 /// What was read of it.
 #[derive(Debug)]

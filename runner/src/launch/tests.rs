@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use super::*;
 
 /// A directory that is removed in the end.
-struct Dir(PathBuf);
+pub(super) struct Dir(pub(super) PathBuf);
 
 impl Dir {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("bdrun-launch-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -141,6 +141,7 @@ fn paths_become_ranks_with_their_sizes() {
     let none = dir.0.join("*.none").to_str().unwrap().to_owned();
     refused(&["--glob", &none, "tool"], 120, &["nothing matches", "*.none"]);
     refused(&["--glob", "a***", "tool"], 118, &["--glob a***"]);
+    refused(&["--timeout", "0.000000001", "--glob", &all, "tool"], 124, &["--timeout"]);
 }
 
 #[test]
@@ -176,6 +177,64 @@ fn what_cannot_be_run_is_refused_before_anything_starts() {
     let same = ["-np", "2", "--output-files", &each, "--error-files", &each, "tool"];
     assert!(launch(&same).is_ok(), "one file for both streams");
     assert!(launch(&["-np", "9", "--stdin", "/dev/null", "--output-files", "/dev/null", "tool"]).is_ok());
+}
+
+/// `latest` is a link to the directory of one of them.
+#[test]
+fn two_ranks_do_not_write_one_file_through_directories_that_are_links() {
+    let dir = Dir::new("dir-links");
+    std::fs::create_dir(dir.0.join("run3")).unwrap();
+    std::os::unix::fs::symlink("run3", dir.0.join("latest")).unwrap();
+    let list = |name: &str, lines: &[&str]| {
+        let lines: String = lines.iter().map(|line| format!("{}/{line}\n", dir.0.display())).collect();
+        dir.file(name, &lines)
+    };
+    let twice = list("twice", &["run3/x", "run4/x", "latest/x"]);
+    refused(
+        &["--parts", &twice, "--output-files", "{}.out", "tool"],
+        118,
+        &["ranks 0 and 2 ", "latest/x.out"],
+    );
+    let made = list("made", &["latest/new/x", "run3/y", "run3/new/x"]);
+    refused(&["--parts", &made, "--output-files", "{}.out", "tool"], 118, &["ranks 0 and 2 "]);
+    let read = list("read", &["latest/x"]);
+    dir.file("run3/x", "");
+    let out = format!("{}/run3/x", dir.0.display());
+    refused(
+        &["--parts", &read, "--stdin", "{}", "--output-files", &out, "tool"],
+        118,
+        &["rank 0 would write"],
+    );
+    let others = list("others", &["latest/x", "run3/y", "run4/x", "new/x"]);
+    assert!(launch(&["--parts", &others, "--output-files", "{}.out", "tool"]).is_ok());
+}
+
+/// A program that is named by a path is found from where bdrun is, not from where the shell has gone.
+#[test]
+fn a_dry_run_that_changes_the_directory_names_the_program_from_the_root() {
+    let dir = Dir::new("dry-chdir");
+    let at = dir.0.to_str().unwrap();
+    let shown = |command: &[&str]| {
+        let (launch, _) = launch(command).unwrap();
+        let mut shown = Vec::new();
+        launch.show(&mut shown, [(0, None)]).unwrap();
+        String::from_utf8(shown).unwrap()
+    };
+    let here = std::env::current_dir().unwrap();
+    let tool = here.join("bin/tool");
+    let expected = format!("cd {at} && {} x  # rank 0\n", tool.display());
+    assert_eq!(shown(&["--chdir", at, "./bin/tool", "x"]), expected);
+    assert_eq!(shown(&["--chdir", at, "tool", "x"]), format!("cd {at} && tool x  # rank 0\n"));
+    assert_eq!(shown(&["./bin/tool", "x"]), "./bin/tool x  # rank 0\n");
+}
+
+/// `tool ::: "$A" "$B"`, one of which is empty: GNU parallel runs it, too.
+#[test]
+fn a_part_of_nothing_is_one_behind_three_colons() {
+    let (launch, options) = launch(&["tool", "-x{}", ":::", "a", "", "b"]).unwrap();
+    assert_eq!((options.np, command(&launch, 1)), (3, vec!["tool".into(), "-x".into()]));
+    assert_eq!((launch.part(1), launch.name(1)), (Some(String::new()), None));
+    refused(&["tool", ":::"], 120, &["nothing to run"]);
 }
 
 #[test]

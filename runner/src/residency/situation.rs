@@ -151,7 +151,8 @@ impl Core {
     /// Of one that does not, and is out.
     fn hinders_return(&self, rank: Rank) -> Hindrance {
         let state = &self.ranks[rank as usize];
-        let (active, wanted) = (self.index.active, self.pace.wanted.max(self.limits.processors + 1));
+        let (active, wanted) =
+            (self.index.active, self.pace.wanted.max(self.limits.processors.saturating_add(1)));
         if active >= wanted {
             return Hindrance::Processors { active, wanted };
         }

@@ -15,9 +15,9 @@ use std::io;
 const CHUNK: usize = 64 << 10;
 /// The same once memory is used up: so small that even thousands of streams cost little, so large that the
 /// list of places in the file does not.
-const LEAST: usize = 4 << 10;
+pub(super) const LEAST: usize = 4 << 10;
 /// What all streams may hold in memory, in bytes; more only by [`LEAST`] for each.
-const MEMORY: usize = 8 << 20;
+pub(super) const MEMORY: usize = 8 << 20;
 
 /// What a stream of a rank has written too early.
 #[derive(Default)]

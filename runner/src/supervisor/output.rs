@@ -25,6 +25,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// So often is looked at what cannot be watched.
+const AGAIN_MS: i32 = 50;
+
 /// How lines are written.
 pub(super) struct Style {
     pub(super) tag: bool,
@@ -198,6 +201,8 @@ struct Output {
     tag: bool,
     /// By key: twice the serial, plus one for stderr.
     sources: HashMap<u64, Source>,
+    /// Those of them of which the kernel could not be made to tell: they are looked at now and then.
+    unwatched: Vec<u64>,
     /// Of both streams, or of that whose sources it gets.
     sinks: Vec<Sink>,
     order: Option<Order>,
@@ -234,6 +239,7 @@ pub(super) fn start(
             joint: Arc::clone(&joint),
             tag: style.tag,
             sources: HashMap::new(),
+            unwatched: Vec::new(),
             sinks,
             // A single rank, whose output is passed through, is in order.
             order: style.spool.clone().filter(|_| style.keep_order && !style.pass_through).map(Order::new),
@@ -265,7 +271,8 @@ impl Output {
     /// One wake-up. False when the work is done.
     fn turn(&mut self) -> bool {
         let mut ready = Vec::new();
-        self.poller.wait(-1, |key| ready.push(key));
+        self.poller.wait(if self.unwatched.is_empty() { -1 } else { AGAIN_MS }, |key| ready.push(key));
+        self.look_at_the_unwatched();
         let mut ended = Vec::new();
         let mut finish = false;
         for key in ready {
@@ -316,9 +323,23 @@ impl Output {
 
     fn add(&mut self, key: u64, rank: u32, pipe: OwnedFd) {
         let line = self.line(key, rank);
-        // On failure (no memory) the source is still drained at the rank's end.
-        let _ = self.poller.add(&pipe, key);
+        // There may be no memory for it now, or as many as a user may have (`max_user_watches`).
+        if self.poller.add(&pipe, key).is_err() {
+            self.unwatched.push(key);
+        }
         self.sources.insert(key, Source { rank, pipe, line });
+    }
+
+    /// Reads what they have, and tries to watch them.
+    fn look_at_the_unwatched(&mut self) {
+        for key in std::mem::take(&mut self.unwatched) {
+            self.read(key);
+            if let Some(source) = self.sources.get(&key)
+                && self.poller.add(&source.pipe, key).is_err()
+            {
+                self.unwatched.push(key);
+            }
+        }
     }
 
     fn line(&self, key: u64, rank: u32) -> Line {
@@ -425,5 +446,39 @@ impl Output {
                 (self.report)(Happening::HoldFailed(error));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    /// Of a file the kernel tells nothing: it refuses as it does where no more can be watched.
+    #[test]
+    fn what_cannot_be_watched_is_read_all_the_same() {
+        let (mut reader, out) = io::pipe().unwrap();
+        let (_errors, err) = io::pipe().unwrap();
+        let style =
+            Style { tag: false, pass_through: false, keep_order: false, spool: None, around_write: None };
+        let report: Report = Arc::new(|_| {});
+        let handle = start(&style, Some((out.into(), err.into())), &report).unwrap();
+        let path = std::env::temp_dir().join(format!("bdrun-unwatched-{}", std::process::id()));
+        let mut file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.write_all(b"said\n").unwrap();
+        io::Seek::rewind(&mut file).unwrap();
+        handle.feed().add(0, 0, [Some(file.into()), None]);
+        let (sender, said) = channel();
+        let read = std::thread::spawn(move || {
+            let mut line = [0; 5];
+            let _ = sender.send(reader.read_exact(&mut line).map(|()| line));
+            reader
+        });
+        // Its rank has not ended.
+        let line = said.recv_timeout(Duration::from_secs(600)).expect("it is read");
+        assert_eq!(&line.unwrap(), b"said\n");
+        assert!(handle.finish(Duration::from_secs(600)));
+        drop(read.join().unwrap());
     }
 }

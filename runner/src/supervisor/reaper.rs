@@ -2,7 +2,7 @@
 //!
 //! An end is reported after the output thread has forwarded what the rank's pipes held, so that an error
 //! message stands before the notice of the end; but not later than [`OUTPUT_GRACE`], in case the master's own
-//! stdout blocks.
+//! stdout blocks. How many may have ended so is the table's to say: it lets no more begin.
 
 use super::ending::{Ending, OomKill};
 use super::keeper::KEEPERS;
@@ -145,6 +145,7 @@ impl Reaper {
             }
         }
         while let Ok(serial) = self.drained.try_recv() {
+            self.shared.table.forwarded();
             if let Some(at) = self.pending.iter().position(|pending| pending.serial == serial) {
                 let pending = self.pending.swap_remove(at);
                 self.tell(pending.happening);

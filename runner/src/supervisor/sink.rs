@@ -2,13 +2,15 @@
 //!
 //! Lines are collected in a buffer and written in one call per wake-up of the output thread. A line is put
 //! there only when it is whole. What is longer than [`LONGEST_LINE`] waits for its end in the [`Spool`], so
-//! that nobody waits for it and nothing gets into it. The last line of a rank that has no end is written when
-//! the rank ends, and is given one if something of another follows; on a stream to which others write who do
-//! not know of that (bdrun itself), at once.
+//! that nobody waits for it and nothing gets into it; what is longer than [`LEAST`], once all that wait hold
+//! more than [`MEMORY`] (a thousand programs that draw a bar and never end the line). The last line of a rank
+//! that has no end is written when the rank ends, and is given one if something of another follows; on a
+//! stream to which others write who do not know of that (bdrun itself), at once.
 //!
 //! A *raw* stream knows no lines: bytes are written as they come, and nothing is added. For a single rank,
 //! and for ranks that are heard one after another (`--keep-order` without tags).
 
+use super::order::{LEAST, MEMORY};
 use super::spool::{Extents, Spool};
 use super::{AroundWrite, Stream, sys};
 use std::io::{self, BufRead};
@@ -78,6 +80,8 @@ pub(super) struct Sink {
     manner: Manner,
     buffer: Vec<u8>,
     filled: usize,
+    /// Bytes that are held for lines that have begun.
+    started: usize,
     /// What stands at the end of the stream is an unfinished line of this key.
     open: Option<u64>,
     failed: Option<io::Error>,
@@ -89,11 +93,19 @@ pub(super) struct Sink {
 impl Sink {
     pub(super) fn new(fd: OwnedFd, stream: Stream, manner: Manner) -> Self {
         let buffer = vec![0; BUFFER];
-        Self { fd, stream, manner, buffer, filled: 0, open: None, failed: None, discard: false, unheld: None }
+        let (open, failed, unheld) = (None, None, None);
+        Self { fd, stream, manner, buffer, filled: 0, started: 0, open, failed, discard: false, unheld }
     }
 
     /// Reads once from a pipe and takes over what are whole lines.
     pub(super) fn read_from(&mut self, pipe: &OwnedFd, line: &mut Line) -> Got {
+        self.started -= line.start.capacity();
+        let got = self.read_lines(pipe, line);
+        self.hold(line);
+        got
+    }
+
+    fn read_lines(&mut self, pipe: &OwnedFd, line: &mut Line) -> Got {
         if BUFFER - self.filled < READ + SHORT_START + 1 {
             self.flush();
         }
@@ -153,9 +165,23 @@ impl Sink {
             return self.put(bytes);
         }
         let mut joined = std::mem::take(&mut line.start);
+        self.started -= joined.capacity();
         let old = joined.len();
         joined.extend_from_slice(bytes);
         self.take(joined, old, line);
+        self.hold(line);
+    }
+
+    /// What a line has begun with now, in memory if there is room for it.
+    fn hold(&mut self, line: &mut Line) {
+        let crowded = self.started > MEMORY && self.manner.spool.is_some();
+        if line.start.len() >= if crowded { LEAST } else { LONGEST_LINE } {
+            let part = std::mem::take(&mut line.start);
+            self.store(&part, line);
+        } else if crowded {
+            line.start.shrink_to(LEAST);
+        }
+        self.started += line.start.capacity();
     }
 
     /// Takes over the whole lines of `bytes`, of which the first `old` are known to hold no newline.
@@ -176,8 +202,6 @@ impl Sink {
         if self.open == Some(line.key) && !rest.is_empty() {
             self.put(rest);
             line.start = Vec::new();
-        } else if rest.len() >= LONGEST_LINE {
-            self.store(rest, line);
         } else if rest.len() == bytes.len() {
             line.start = bytes;
         } else {
@@ -187,7 +211,6 @@ impl Sink {
 
     /// A part of a long line waits for the end of it.
     fn store(&mut self, part: &[u8], line: &mut Line) {
-        line.start = Vec::new();
         if let Some(spool) = &self.manner.spool {
             match spool.put(&mut line.stored, part) {
                 Ok(()) => return,
@@ -243,9 +266,10 @@ impl Sink {
     /// The stream of a rank ends, and with it its last line.
     pub(super) fn end(&mut self, line: &mut Line) {
         self.put_stored(line);
-        if !line.start.is_empty() {
+        let start = std::mem::take(&mut line.start);
+        self.started -= start.capacity();
+        if !start.is_empty() {
             self.begin(line);
-            let start = std::mem::take(&mut line.start);
             self.put(&start);
             self.open = Some(line.key);
         }

@@ -163,7 +163,8 @@ impl Spawner {
 
     fn try_spawn(&mut self, spec: SpawnSpec, generation: u64) -> Result<(), SpawnError> {
         let rank = spec.rank;
-        if !self.shared.table.wants(generation) {
+        let pipes = spec.stdout.is_none() || spec.stderr.is_none();
+        if !self.shared.table.wants(generation, pipes) {
             return Err(SpawnError::Cancelled);
         }
         let no_pipe = |source: nix::Error| SpawnError::Descriptors { source: source.into() };

@@ -38,11 +38,17 @@ struct Inner {
     by_rank: HashMap<u32, u64>,
     /// Reaped, but their end is not yet reported.
     unreported: usize,
+    /// Reaped, but what they have written is not yet forwarded.
+    unread: usize,
     /// `kill_all` was called.
     ending: bool,
     /// How often what waited to be started was cancelled.
     cancellations: u64,
 }
+
+/// While nobody reads bdrun's output, what so many ranks have left in their pipes waits, at most. Each has a
+/// pipe or two, for which [`crate::descriptors::FIXED`] has room.
+pub(super) const UNREAD: usize = 64;
 
 /// All processes of the job.
 #[derive(Default)]
@@ -66,15 +72,21 @@ impl Table {
         self.lock().cancellations
     }
 
-    /// Whether a process asked for in this generation is still wanted.
-    pub(super) fn wants(&self, generation: u64) -> bool {
-        let inner = self.lock();
-        !inner.ending && inner.cancellations == generation
+    /// Whether a process asked for in this generation is still wanted. One that is to have `pipes` waits until
+    /// there is room for what those that have ended left in theirs.
+    pub(super) fn wants(&self, generation: u64, pipes: bool) -> bool {
+        let mut inner = self.lock();
+        let wanted = |inner: &Inner| !inner.ending && inner.cancellations == generation;
+        while pipes && wanted(&inner) && inner.unread >= UNREAD {
+            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        wanted(&inner)
     }
 
     /// What was asked for but is not yet there is no longer wanted.
     pub(super) fn cancel_pending(&self) {
         self.lock().cancellations += 1;
+        self.changed.notify_all();
     }
 
     /// Enters a new process. `watch` makes its end known to the reaper, `announce` tells of its beginning;
@@ -118,6 +130,7 @@ impl Table {
             inner.by_rank.remove(&process.rank);
         }
         inner.unreported += 1;
+        inner.unread += 1;
         self.changed.notify_all();
         Some((process, ending, usage))
     }
@@ -125,6 +138,12 @@ impl Table {
     /// The end of a reaped process was reported.
     pub(super) fn reported(&self) {
         self.lock().unreported -= 1;
+        self.changed.notify_all();
+    }
+
+    /// What a reaped process had written is forwarded.
+    pub(super) fn forwarded(&self) {
+        self.lock().unread -= 1;
         self.changed.notify_all();
     }
 
@@ -147,6 +166,7 @@ impl Table {
     pub(super) fn kill_all(&self) {
         let mut inner = self.lock();
         inner.ending = true;
+        self.changed.notify_all();
         inner.processes.values_mut().for_each(|process| process.signal(libc::SIGKILL));
     }
 
@@ -172,5 +192,37 @@ impl Table {
             inner = self.changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         inner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// However long whoever reads bdrun's output takes, descriptors do for all that is begun.
+    #[test]
+    fn nobody_begins_while_what_many_have_left_is_not_forwarded() {
+        let table = Table::default();
+        let (sender, told) = channel();
+        std::thread::scope(|scope| {
+            let ask = || {
+                table.lock().unread = UNREAD;
+                let (table, sender) = (&table, sender.clone());
+                scope.spawn(move || sender.send(table.wants(table.generation(), true)));
+                assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "it does not wait");
+            };
+            let answer = || told.recv_timeout(Duration::from_secs(600));
+            ask();
+            assert!(table.wants(0, false), "one that has none waits for nothing");
+            table.forwarded();
+            assert_eq!(answer(), Ok(true));
+            ask();
+            table.cancel_pending();
+            assert_eq!(answer(), Ok(false));
+            ask();
+            table.kill_all();
+            assert_eq!(answer(), Ok(false));
+        });
     }
 }

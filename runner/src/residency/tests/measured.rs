@@ -50,6 +50,16 @@ fn the_only_one_comes_back_whatever_it_needs() {
     assert_eq!(bench.exit(0, 480), [restore(1)]);
 }
 
+/// `--processors 4294967295`.
+#[test]
+fn however_many_processors_there_are_it_can_be_said_why_one_is_out() {
+    let mut bench = Bench::running(Given { processors: u32::MAX, ..limits(2) }, 2, 2);
+    assert_eq!(bench.look(&[(0, 480), (1, 500)]), [evict(1)]);
+    assert_eq!(bench.out(1, 500), []);
+    let hindrance = bench.core.situation(1).unwrap().hindrance;
+    assert!(matches!(hindrance, Hindrance::Memory { .. }), "{hindrance:?}");
+}
+
 #[test]
 fn who_refuses_for_good_is_not_asked_again_who_cannot_now_is_asked_later() {
     let mut bench = Bench::running(limits(3), 3, 3);

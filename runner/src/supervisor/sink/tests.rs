@@ -112,6 +112,30 @@ fn a_line_beyond_the_limit_waits_in_the_spool_for_its_end() {
     }
 }
 
+/// A thousand programs that draw a bar, and none ends its line.
+#[test]
+fn lines_that_have_begun_hold_little_memory_in_all() {
+    for (prefix, count, length) in [("", 40, 500_000), ("[1] ", 40, 500_000), ("[1] ", 400, 10)] {
+        let spool = Spool::nameless();
+        let mut rig = rig(Manner { spool: Some(spool.clone()), ..Manner::default() });
+        let mut lines: Vec<Line> = (0..count).map(|key| Line::new(key, prefix.into())).collect();
+        let text = "z".repeat(length);
+        for line in &mut lines {
+            rig.feed(line, text.as_bytes());
+        }
+        let most = MEMORY + LONGEST_LINE + 2 * LEAST * lines.len();
+        let held: usize = lines.iter().map(|line| line.start.capacity()).sum();
+        assert!(held == rig.sink.started && held <= most, "{held} {}", rig.sink.started);
+        assert_eq!(spool.usage().0 > 0, length > LEAST, "{prefix} {length}");
+        for line in &mut lines {
+            rig.feed(line, b".\n");
+        }
+        lines.iter_mut().for_each(|line| rig.sink.end(line));
+        assert_eq!((rig.sink.started, spool.usage()), (0, (0, 0)));
+        assert!(rig.result() == format!("{prefix}{text}.\n").repeat(lines.len()), "{prefix} {length}");
+    }
+}
+
 #[test]
 fn a_last_line_gets_an_end_where_another_follows_or_others_write_too() {
     for (ends_lines, expected) in [(false, "a\nb\nc\na goes on"), (true, "a\nb\nc\na goes on\n")] {
