@@ -74,7 +74,7 @@ pub(crate) fn keep_notable(ranks: &mut Vec<RankStats>) -> Vec<RankStats> {
 }
 
 fn is_failed(rank: &RankStats) -> bool {
-    rank.status.starts_with("exit") || rank.status.starts_with("signal")
+    rank.status == "timeout" || ["exit", "signal"].iter().any(|how| rank.status.starts_with(how))
 }
 
 /// What happened, as people read it: a sentence, and the table.
@@ -339,7 +339,9 @@ bdrun: ranks could not be paged out, only held: PTRACE_SEIZE of a child: Operati
         stats.ranks[4].status = "signal 11".into();
         let found: Vec<(u32, String)> =
             notable(&stats).into_iter().map(|(rank, why)| (rank.rank, why)).collect();
-        assert_eq!(found[..2], [(4, "signal 11".into()), (2, "over budget".into())]);
+        let first = [(4, "signal 11".into()), (5, "timeout".into()), (2, "over budget".into())];
+        assert_eq!(found[..3], first);
+        stats.ranks[5].status = "timeout".into();
         assert_eq!(found.len(), SHOWN);
         assert!(summary(&stats).contains("rank 2 needed more than there was"));
     }
@@ -359,5 +361,28 @@ bdrun: ranks could not be paged out, only held: PTRACE_SEIZE of a child: Operati
     #[test]
     fn nothing_to_say_about_nothing() {
         assert!(notable(&Stats::default()).is_empty());
+    /// What was in RAM while the budget was larger (`--memory auto`) did not exceed it.
+    #[test]
+    fn a_budget_that_was_taken_away_was_not_exceeded() {
+        let mut stats = Stats { peak_resident_bytes: 90 << 20, ..stats() };
+        stats.set_most_budget(100 << 20);
+        let text = summary(&stats);
+        assert!(!text.contains("for a moment"), "{text}");
+        let first = "bdrun: 8 ranks, ok after 1m02s; budget 50.0 MiB (before that 100.0 MiB), demand 200.0 MiB (2.00 x)\n";
+        assert!(text.starts_with(first), "{text}");
+        stats.peak_resident_bytes = 101 << 20;
+        assert!(summary(&stats).contains("for a moment 101.0 MiB were in RAM"));
+    }
+
+    /// Of very many ranks those that failed are kept, whatever they failed by.
+    #[test]
+    fn who_ran_out_of_time_is_notable() {
+        let mut ranks = stats().ranks;
+        ranks.extend((8..100).map(|rank| RankStats { rank, status: "ok".into(), ..RankStats::default() }));
+        ranks[50].status = "timeout".into();
+        keep_notable(&mut ranks);
+        assert!(ranks.len() < 20 && ranks.iter().any(|rank| rank.rank == 50), "{ranks:?}");
+    }
+
     }
 }
