@@ -119,16 +119,19 @@ pub(super) fn headline(stats: &Stats) -> String {
 
 fn sentence(stats: &Stats) -> String {
     let ranks = if stats.np == 1 { "1 rank".into() } else { format!("{} ranks", stats.np) };
+    let most = stats.most_budget();
+    let before =
+        if most > stats.budget_bytes { format!(" (before that {})", Bytes(most)) } else { String::new() };
     let mut text = format!(
-        "bdrun: {ranks}, {} after {}; budget {}, demand {}",
+        "bdrun: {ranks}, {} after {}; budget {}{before}, demand {}",
         stats.status,
         Span(stats.wall_s),
         Bytes(stats.budget_bytes),
         Bytes(stats.demand_bytes)
     );
-    if stats.budget_bytes > 0 {
+    if most > 0 {
         #[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
-        let times = stats.demand_bytes as f64 / stats.budget_bytes as f64;
+        let times = stats.demand_bytes as f64 / most as f64;
         // Writing to a string cannot fail.
         let _ = write!(text, " ({times:.2} x)");
     }
@@ -144,7 +147,7 @@ fn notices(stats: &Stats) -> String {
     }
     if let Some(rank) = stats.overdraft_rank {
         let _ = writeln!(text, "bdrun: rank {rank} needed more than there was: the budget was exceeded");
-    } else if stats.peak_resident_bytes > stats.budget_bytes {
+    } else if stats.peak_resident_bytes > stats.most_budget() {
         let peak = Bytes(stats.peak_resident_bytes);
         let _ = writeln!(
             text,
@@ -337,11 +340,11 @@ bdrun: ranks could not be paged out, only held: PTRACE_SEIZE of a child: Operati
         let mut stats = stats();
         stats.overdraft_rank = Some(2);
         stats.ranks[4].status = "signal 11".into();
+        stats.ranks[5].status = "timeout".into();
         let found: Vec<(u32, String)> =
             notable(&stats).into_iter().map(|(rank, why)| (rank.rank, why)).collect();
         let first = [(4, "signal 11".into()), (5, "timeout".into()), (2, "over budget".into())];
         assert_eq!(found[..3], first);
-        stats.ranks[5].status = "timeout".into();
         assert_eq!(found.len(), SHOWN);
         assert!(summary(&stats).contains("rank 2 needed more than there was"));
     }
@@ -358,9 +361,6 @@ bdrun: ranks could not be paged out, only held: PTRACE_SEIZE of a child: Operati
         );
     }
 
-    #[test]
-    fn nothing_to_say_about_nothing() {
-        assert!(notable(&Stats::default()).is_empty());
     /// What was in RAM while the budget was larger (`--memory auto`) did not exceed it.
     #[test]
     fn a_budget_that_was_taken_away_was_not_exceeded() {
@@ -384,5 +384,8 @@ bdrun: ranks could not be paged out, only held: PTRACE_SEIZE of a child: Operati
         assert!(ranks.len() < 20 && ranks.iter().any(|rank| rank.rank == 50), "{ranks:?}");
     }
 
+    #[test]
+    fn nothing_to_say_about_nothing() {
+        assert!(notable(&Stats::default()).is_empty());
     }
 }

@@ -242,6 +242,8 @@ mod tests {
         // Rank 0 has gone on, so it has read all.
         assert_eq!(work.summed(4), read(40, 40));
         (1..3).for_each(|rank| work.report(rank, report("merge", 2, 2)));
+            budget_most_bytes: 0,
         assert_eq!(work.summed(4), Some(JobProgress { label: "merge".into(), done: 5, total: 8 }));
     }
+        stats.set_most_budget(self.follow.as_ref().map_or(0, |follow| follow.most));
 }
