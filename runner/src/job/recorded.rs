@@ -30,22 +30,19 @@ pub(super) fn check(options: &Options) -> Result<(), (&'static str, Unwritten)> 
     Ok(())
 }
 
-/// Writes what was asked for.
+/// Writes what was asked for, each as if it were the only one. What could not be written, with the option.
 pub(super) fn write(
     options: &Options,
     began: SystemTime,
     stats: &Stats,
     history: Option<&History>,
-) -> Result<(), (&'static str, Unwritten)> {
+) -> Vec<(&'static str, Unwritten)> {
     let line = options.line_for_the_shell();
     let told = Told { line: &line, began, stats, history };
-    if let Some(path) = &options.report {
-        whole::write(path, |out| report::page(&told, out)).map_err(|error| ("--report", error))?;
-    }
-    if let Some(path) = &options.trace {
-        whole::write(path, |out| report::trace(&told, out)).map_err(|error| ("--trace", error))?;
-    }
-    Ok(())
+    let page = options.report.as_ref().map(|path| whole::write(path, |out| report::page(&told, out)));
+    let trace = options.trace.as_ref().map(|path| whole::write(path, |out| report::trace(&told, out)));
+    let written = [("--report", page), ("--trace", trace)].into_iter();
+    written.filter_map(|(option, written)| Some((option, written?.err()?))).collect()
 }
 
 impl Job<'_> {

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use bdrun_ipc::segment::Progress;
 
-use super::{Elsewhere, Job, KILLED_PATIENCE};
+use super::{Elsewhere, Job, KILLED_PATIENCE, output};
 use crate::cli::{Memory, Options};
 use crate::display::{JobProgress, Snapshot};
 use crate::exit::Ending;
@@ -178,10 +178,10 @@ impl Job<'_> {
             left.for_each(|left| self.note(&left));
         }
         self.supervisor.stop(KILLED_PATIENCE);
-        if let Err(error) = self.await_journal()
-            && self.ending.as_ref().is_none_or(Ending::is_success)
-        {
-            self.ending = Some(Ending::Setup(error));
+        if let Err(error) = self.await_journal() {
+            let mut ending = self.ending.take().unwrap_or(Ending::Success);
+            output::but_for(&mut ending, Ending::Setup(error), |text| self.note(text));
+            self.ending = Some(ending);
         }
         self.say_what_is_left();
         let until = self.await_output();
@@ -251,7 +251,7 @@ impl Job<'_> {
         // All that the others have told is in it now.
         if is_first
             && let Err(unwritten) = self.learn(&stats)
-            && ending.is_success()
+            && output::but_for(&mut ending, unwritten, |text| self.note(text))
         {
             stats.ended_by(&unwritten);
             ending = unwritten;
