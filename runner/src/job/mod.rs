@@ -530,8 +530,7 @@ impl<'a> Job<'a> {
         }
         self.record_ranks(&touched);
         self.keep_free();
-        let counts = self.core.counts();
-        self.most_resident = self.most_resident.max(counts.resident);
+        self.most_resident = self.most_resident.max(self.resident());
         self.update_wants();
         self.update_mail_limit();
         self.setup.segment.header().relief.store(u32::from(self.core.may_make_room()), SeqCst);
@@ -630,10 +629,10 @@ impl<'a> Job<'a> {
             Message::Journal(written) => {
                 // It writes no more.
                 self.journal.close();
+                if let Err(error) = written {
                     if self.ending.as_ref().is_some_and(|ending| !ending.is_success()) {
                         self.note(&error);
                     }
-                if let Err(error) = written {
                     self.end_though_well(Ending::Setup(error));
                 }
             }

@@ -143,6 +143,7 @@ impl Job<'_> {
         let counts = self.core.counts();
         let done = self.over_here(counts.exited);
         let outside = self.watch.running(&self.ranks);
+        let resident = self.resident();
         let [written, read] = self.moved_bytes();
         if self.watch.accounts.is_shared() {
             let seen: Vec<_> = self.ranks.iter().map(|(rank, _)| (rank, self.activity(rank))).collect();
@@ -156,7 +157,7 @@ impl Job<'_> {
             held: (budget as i64 - header.pool.free() - self.kept_free as i64).max(0) as u64,
             budget,
             running: header.tokens.running() + outside,
-            resident: counts.resident,
+            resident,
             out: counts.out,
             done,
             written,

@@ -139,6 +139,12 @@ pub(super) struct Finished {
 }
 
 impl Job<'_> {
+    /// How many ranks are in RAM. One that waits for its time to begin (`--delay`) has its place there for
+    /// the core, and no process.
+    pub(super) fn resident(&self) -> u32 {
+        self.core.counts().resident.saturating_sub(self.delayed.len() as u32)
+    }
+
     pub(super) fn snapshot(&mut self) -> Snapshot {
         let segment = self.setup.segment.clone();
         let header = segment.header();
@@ -156,7 +162,7 @@ impl Job<'_> {
             elapsed_s: self.begin.elapsed().as_secs_f64(),
             np: self.np(),
             running: header.tokens.running() + outside,
-            resident: counts.resident,
+            resident: self.resident(),
             evicted: counts.out,
             done: if self.setup.deals { self.parts_over() } else { self.over_here(counts.exited) },
             held_bytes: (budget as i64 - header.pool.free()).max(0) as u64,
@@ -236,8 +242,10 @@ impl Job<'_> {
             job_proxy: Some(job_proxy),
             available_bytes: self.setup.available,
             budget_named: matches!(self.options.memory, Some(Memory::Bytes(_))),
+            budget_most_bytes: 0,
             measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks, cpu_s)),
         };
+        stats.set_most_budget(self.follow.as_ref().map_or(0, |follow| follow.most));
         let is_first = self.elsewhere.as_ref().is_none_or(Elsewhere::is_first);
         let mut ending = ending;
         let mut elsewhere = self.elsewhere.take();
@@ -253,8 +261,7 @@ impl Job<'_> {
             && let Err(unwritten) = self.learn(&stats)
             && output::but_for(&mut ending, unwritten, |text| self.note(text))
         {
-            stats.ended_by(&unwritten);
-            ending = unwritten;
+            stats.ended_by(&ending);
         }
         Finished { stats, ending, until, history: self.history.take(), is_first, elsewhere }
     }
@@ -281,7 +288,6 @@ mod tests {
         // Rank 0 has gone on, so it has read all.
         assert_eq!(work.summed(4), read(40, 40));
         (1..3).for_each(|rank| work.report(rank, report("merge", 2, 2)));
-            budget_most_bytes: 0,
         assert_eq!(work.summed(4), Some(JobProgress { label: "merge".into(), done: 5, total: 8 }));
     }
 
