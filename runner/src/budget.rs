@@ -63,7 +63,7 @@ pub enum BudgetError {
         if *bytes < 1 << 20 {
             format!("; a number without a unit means bytes: write {bytes}M for MiB, {bytes}G for GiB")
         } else {
-            format!(": give it {computing}M at least, or let fewer compute at a time (--processors)")
+            format!(": give it {computing}M at least, or let fewer compute at a time ({option})")
         }
     )]
     TooLittle {
@@ -71,6 +71,8 @@ pub enum BudgetError {
         bytes: u64,
         /// Ranks that compute at the same time.
         computing: u32,
+        /// The option that says how many do.
+        option: &'static str,
     },
     /// The processes themselves do not fit.
     #[error("{alive} processes take at least {} beside the budget, and {source_text} allows {}: fewer ranks (-np), or \
@@ -168,19 +170,19 @@ pub fn fixed(alive: u32, overhead: f64) -> u64 {
     ((FIXED_PER_JOB + FIXED_PER_RANK * u64::from(alive)) as f64 * overhead) as u64
 }
 
-/// Whether `bytes` can be a budget of a job of which `alive` ranks live, and `computing` of them compute, at
-/// the same time; and what is to be said if it may turn out not to be there.
+/// Whether `bytes` can be a budget of a job of which `alive` ranks live, and `computing` of them compute (as
+/// `option` says), at the same time; and what is to be said if it may turn out not to be there.
 ///
 /// # Errors
 /// [`BudgetError::TooLittle`], [`BudgetError::NoRoom`].
 pub fn check(
     bytes: u64,
     alive: u32,
-    computing: u32,
+    (computing, option): (u32, &'static str),
     available: &Available,
 ) -> Result<Option<String>, BudgetError> {
     if bytes / u64::from(computing.max(1)) < LEAST {
-        return Err(BudgetError::TooLittle { bytes, computing });
+        return Err(BudgetError::TooLittle { bytes, computing, option });
     }
     let least = LEAST_JOB + LEAST_RANK * u64::from(alive);
     let (there, source) = (available.bytes, &available.source);
@@ -479,7 +481,7 @@ mod tests {
     #[test]
     fn a_budget_that_cannot_be_is_said() {
         let there = Available { bytes: 256 << 20, source: "memory.max".into() };
-        let check = |bytes, alive, computing| check(bytes, alive, computing, &there);
+        let check = |bytes, alive, computing| check(bytes, alive, (computing, "-j"), &there);
         assert_eq!(check(100 << 20, 16, 2).expect("it fits"), None);
         let warning = check(240 << 20, 256, 2).expect("it may do").expect("it may not");
         assert!(
@@ -489,6 +491,8 @@ mod tests {
         assert!(check(500 << 30, 1, 1).expect("it may do").is_some());
         let error = check(1024, 2, 2).expect_err("a unit is missing").to_string();
         assert!(error.contains("1024M") && error.contains("without a unit"), "{error}");
+        let error = check(10 << 20, 20, 20).expect_err("too many at once").to_string();
+        assert!(error.contains("20M at least") && error.contains("compute at a time (-j)"), "{error}");
         let error = check(10 << 20, 4000, 2).expect_err("too many processes").to_string();
         assert!(error.contains("4000 processes") && error.contains("-np"), "{error}");
         assert!(check(10 << 20, 256, 2).is_ok(), "a small budget for each resident rank is enough");

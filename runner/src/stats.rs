@@ -88,6 +88,9 @@ pub struct Stats {
     /// The same of what bdrun itself and its runtime in the ranks take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_proxy: Option<MemoryUse>,
+    /// The most that `budget_bytes` was, where that was more than it is at the end (`--memory auto`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub budget_most_bytes: u64,
     /// What was measured from outside, of a job whose ranks were paged from outside.
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
     pub measured: Option<JobMeasured>,
@@ -309,8 +312,20 @@ impl Stats {
         self.error = Some(ending.to_string());
     }
 
+    /// The most bytes of RAM that the job was ever allowed to hold.
+    #[must_use]
+    pub fn most_budget(&self) -> u64 {
+        self.budget_bytes.max(self.budget_most_bytes)
+    }
+
+    /// It was allowed to hold so much, at some time.
+    pub(crate) fn set_most_budget(&mut self, most: u64) {
+        self.budget_most_bytes = if most > self.budget_bytes { most } else { 0 };
+    }
+
     /// Adds what another node of the job did: sums, also of budgets and of what each held at most.
     pub(crate) fn add_node(&mut self, other: Self) {
+        let most = self.most_budget().saturating_add(other.most_budget());
         let sums = [
             (&mut self.budget_bytes, other.budget_bytes),
             (&mut self.demand_bytes, other.demand_bytes),
@@ -328,6 +343,7 @@ impl Stats {
         for (sum, more) in sums {
             *sum = sum.saturating_add(more);
         }
+        self.set_most_budget(most);
         self.resident_limit = self.resident_limit.saturating_add(other.resident_limit);
         self.max_running = self.max_running.saturating_add(other.max_running);
         self.max_resident = self.max_resident.saturating_add(other.max_resident);
@@ -445,6 +461,22 @@ mod tests {
         let unmeasured = Stats { ranks: vec![RankStats::default()], ..Stats::default() };
         let text = serde_json::to_string(&unmeasured).unwrap();
         assert_eq!(serde_json::from_str::<Stats>(&text).unwrap(), unmeasured);
+    }
+
+    /// Each node's budget may have been more at some time.
+    #[test]
+    fn the_most_that_budgets_were_is_summed() {
+        let node = |budget_bytes, most| {
+            let mut stats = Stats { budget_bytes, ..Stats::default() };
+            stats.set_most_budget(most);
+            stats
+        };
+        let mut first = node(100, 100);
+        assert_eq!((first.budget_most_bytes, first.most_budget()), (0, 100));
+        first.add_node(node(50, 70));
+        assert_eq!((first.budget_bytes, first.most_budget()), (150, 170));
+        first.add_node(node(50, 0));
+        assert_eq!((first.budget_bytes, first.most_budget()), (200, 220));
     }
 
     #[test]

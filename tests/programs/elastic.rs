@@ -69,6 +69,7 @@ fn a_limit_that_is_halved_and_given_back_is_followed() {
         let (before, after) = budgets.split_at(budgets.iter().take_while(|&&budget| budget >= 240).count());
         let most = |budgets: &[u64]| budgets.iter().copied().max().unwrap_or(0);
         assert!(most(before) > 330 && !after.is_empty() && most(after) > 300, "{budgets:?}");
+        assert!(outcome.stats().most_budget() / MIB >= most(&budgets), "{outcome:?}");
         Ok(())
     });
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Directory, Outcome, bdrun_on, skipped};
+use crate::common::{Directory, Outcome, bdrun_args, bdrun_on, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -136,4 +136,24 @@ fn blocks_that_fit_nowhere() {
     let outcome = bdrun_on(disk.path(), args).with(|command| command.stdin(input)).run();
     outcome.failed_with(121, &["scratch is full", &disk.path().display().to_string()]);
     assert_eq!(disk.used(), 0);
+}
+
+/// A job that has failed anyway says that its journal lacks something: who goes on with it relies on that.
+#[test]
+fn a_journal_that_lacks_something_is_said_of_a_job_that_failed() {
+    let disk = match SmallDisk::new(1) {
+        Ok(disk) => disk,
+        Err(why) => return skipped("mount", why),
+    };
+    let at = |name: &str| disk.path().join(name).display().to_string();
+    let (journal, filler) = (at("journal"), at("filler"));
+    let dir = Directory::new("full-journal");
+    let list = dir.path().join("list");
+    // What is written down of it needs more than what is left of the page that its journal has.
+    std::fs::write(&list, format!("{}\n", "x".repeat(10_000))).expect("a list");
+    let script = "dd if=/dev/zero of=\"$0\" bs=4096 2> /dev/null; exit 3";
+    let list = list.display().to_string();
+    let args = ["--journal", &journal, "--parts", &list, "--literal", "--", "sh", "-c", script, &filler];
+    let outcome = bdrun_args(args).run();
+    outcome.failed_with(3, &["journal", "No space left on device"]);
 }

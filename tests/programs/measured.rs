@@ -303,3 +303,34 @@ fn the_processor_time_of_a_short_rank_is_told() {
         outcome.stats().ranks.iter().map(|rank| rank.measured.as_ref().unwrap().cpu_s).collect();
     assert!(used.len() == 20 && used.iter().all(|&cpu_s| cpu_s > 0.0), "{used:?}");
 }
+
+/// What cannot be paged out counts as the most that it was, also once it is gone.
+#[test]
+fn shared_memory_that_was_given_back_was_there() {
+    let dir = Directory::new("given-back");
+    let at = |name: &str| dir.path().join(name);
+    let program = "
+import mmap, os, sys, time
+def wait(name):
+    while not os.path.exists(name):
+        time.sleep(0.01)
+memory = mmap.mmap(-1, 100 << 20)
+for place in range(0, len(memory), 4096):
+    memory[place] = 1
+wait(sys.argv[1])
+memory.close()
+wait(sys.argv[2])
+";
+    let marks = ["seen", "end"].map(|name| at(name).display().to_string());
+    let words = ["-np", "1", "--memory", "4G", "--preload", "never", "--", "python3", "-c", program];
+    let job = bdrun_args(words.into_iter().chain(marks.each_ref().map(String::as_str))).start();
+    let held = |is_so: fn(u64) -> bool| job.sees(|rank| rank["held"].as_u64().is_some_and(is_so));
+    assert!(held(|held| held >= SIZE), "{}", job.situation());
+    std::fs::write(at("seen"), "").unwrap();
+    assert!(held(|held| held < SIZE / 2), "{}", job.situation());
+    std::fs::write(at("end"), "").unwrap();
+    let outcome = job.wait();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let rank = outcome.stats().ranks[0].measured.as_ref().expect("measured from outside");
+    assert!(rank.unmanaged_bytes >= rank.shared_bytes && rank.shared_bytes >= SIZE, "{rank:?}");
+}

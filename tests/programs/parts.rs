@@ -13,7 +13,7 @@ fn written(write: impl FnOnce(&mut dyn Write) + Send + 'static) -> (Stdio, JoinH
     (reader.into(), std::thread::spawn(move || write(&mut writer)))
 }
 
-fn with_input(text: Vec<u8>) -> Stdio {
+pub(crate) fn with_input(text: Vec<u8>) -> Stdio {
     // Whoever ends early does not read all of it.
     written(move |out| drop(out.write_all(&text))).0
 }

@@ -106,6 +106,34 @@ fn a_page_that_cannot_be_written_is_said_before_anything_runs() {
     }
 }
 
+/// What a job leaves behind does not depend on one another; what cannot be written is said, also of a job that
+/// has failed for another reason.
+#[test]
+fn what_cannot_be_written_at_the_end_is_said_each_by_itself() {
+    let dir = Directory::new("pictures-gone");
+    let run = |script: &str, gone: [&str; 2]| {
+        for gone in gone {
+            fs::create_dir_all(dir.path().join(gone)).unwrap();
+        }
+        let [first, second] = gone.map(|gone| path(&dir, gone));
+        let (page, trace) = (format!("{first}/page"), format!("{second}/trace"));
+        let learned = format!("{first}/learned");
+        let line =
+            ["--report", &page, "--trace", &trace, "--learn", &learned, "--", "sh", "-c", script, "sh"];
+        let job = bdrun_args(line.into_iter().chain([&*first]));
+        let stats = job.directory().to_owned();
+        job.with(|command| command.env("STATS", stats)).run()
+    };
+    let outcome = run("rm -r \"$1\" \"$STATS\"; exit 3", ["one", "one"]);
+    outcome.failed_with(3, &["--report: cannot write", "--trace: cannot write", "--learn: cannot write"]);
+    outcome.failed_with(3, &["--stats: cannot write", "rank 0 failed with exit code 3"]);
+    // The first of them is how a job ends that had ended well; the others are written, or said.
+    let outcome = run("rm -r \"$1\"", ["two", "other"]);
+    outcome.failed_with(120, &["error: --learn: cannot write", "--report: cannot write"]);
+    assert!(fs::metadata(dir.path().join("other/trace")).is_ok_and(|trace| trace.len() > 0), "{outcome:?}");
+    assert_eq!(outcome.stats().status, "setup-failed");
+}
+
 /// In a browser, at two widths and in two colour schemes: `tests/browser/report.py`.
 #[test]
 fn a_browser_shows_the_page_without_fault() {

@@ -7,7 +7,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::common::{Directory, bdrun_args, program};
+use crate::common::{Directory, bdrun_args, first_of, program};
+use crate::parts::with_input;
 
 fn simulate(args: &[&str]) -> Output {
     Command::new(program("bdrun")).arg("simulate").args(args).output().expect("bdrun simulate")
@@ -135,4 +136,39 @@ fn what_is_no_record_is_refused_with_a_sentence() {
     let whole = record(&dir, "whole", &format!("-np 2 --memory 64M -- {phases} 4 1 rw 4 1"));
     let whole = fs::read(whole).unwrap();
     refused(&whole[..whole.len() - 40], "ends in the middle");
+}
+
+/// What each part held over time is recorded, also of parts that are not known at the beginning.
+#[test]
+fn parts_that_come_are_recorded_like_others() {
+    let dir = Directory::new("simulate-come");
+    let trace = dir.path().join("trace").display().to_string();
+    let partition = program("partition").display().to_string();
+    // A part that nobody looked at while it ran shows nothing.
+    first_of(["1", "20", "400"], |times| {
+        let args =
+            ["--trace", &trace, "--memory", "1G", "--parts", "-", "--", &partition, "steady", "24M", "{}"];
+        let input = with_input(b"1\n2\n3\n".to_vec());
+        bdrun_args(args.into_iter().chain([times])).with(|command| command.stdin(input)).succeed();
+        let told: Value = serde_json::from_slice(&fs::read(&trace).unwrap()).unwrap();
+        let ranks = told["bdrun_record"]["ranks"].as_array().unwrap();
+        assert_eq!(ranks.len(), 3);
+        let seen = |rank: &Value| rank["sizes"].as_array().is_some_and(|sizes| !sizes.is_empty());
+        ranks.iter().all(seen).then_some(()).ok_or(format!("{ranks:?}"))
+    });
+    is_sane(&answer(&[&trace]), 3);
+}
+
+/// `-j` is what is tried by `--processors`, not a limit that stays.
+#[test]
+fn a_job_with_jobs_is_simulated_with_more_processors() {
+    let dir = Directory::new("simulate-jobs");
+    let partition = program("partition").display().to_string();
+    let trace = record(&dir, "trace", &format!("-np 4 -j 1 --memory 1G -- {partition} steady 24M 7"));
+    let wall = |processors: &str| {
+        let told = answer(&[&trace, "--memory", "1G", "--processors", processors]);
+        rows(&told)[0]["wall_s"].as_f64().unwrap()
+    };
+    let [one, four] = ["1", "4"].map(wall);
+    assert!(four < one, "{four} of {one}");
 }

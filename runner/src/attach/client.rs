@@ -10,13 +10,16 @@ use clap::{Args, Parser, Subcommand};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::server::address;
-use super::{Answer, Question, RankNow, VERSION, words};
+use super::{About, Answer, Question, VERSION, words};
 use crate::exit::Ending;
 use crate::residency::Activity;
 use crate::units::{Bytes, Span};
 
 /// From one look of `top` to the next.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// Columns and rows of a terminal that does not say how large it is.
+const SIZE: (usize, usize) = (80, 24);
 
 /// So long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -46,7 +49,8 @@ enum What {
     },
     /// Say what a rank does, and if it waits why, and what would change that
     Explain {
-        /// The rank; without it all that wait, by what they wait for
+        /// The rank; without it those that do not run, by what they wait for, and of those that have not begun
+        /// the first
         rank: Option<u32>,
         #[command(flatten)]
         which: Which,
@@ -143,11 +147,11 @@ fn find(which: &Which) -> Result<(u32, u32), Failed> {
 }
 
 /// None: it has ended.
-fn ask((pid, uid): (u32, u32), rank: Option<u32>) -> Result<Option<Answer>, Failed> {
+fn ask((pid, uid): (u32, u32), about: About) -> Result<Option<Answer>, Failed> {
     let asked = || -> std::io::Result<String> {
         let mut stream = UnixStream::connect_addr(&address(uid, pid)?)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut line = serde_json::to_vec(&Question { version: VERSION, rank })?;
+        let mut line = serde_json::to_vec(&Question { version: VERSION, about })?;
         line.push(b'\n');
         stream.write_all(&line)?;
         let mut answer = String::new();
@@ -173,14 +177,18 @@ fn top(which: &Which, once: bool) -> Result<(), Failed> {
     let mut out = std::io::stdout();
     let again = out.is_terminal() && !once && !which.json;
     loop {
-        let Some(answer) = ask(job, None)? else { return Ok(()) };
+        let all = About { rank: None, waiting: false };
+        let Some(answer) = ask(job, all)? else { return Ok(()) };
         if which.json {
             serde_json::to_writer(&mut out, &answer).map_err(std::io::Error::from)?;
             writeln!(out)?;
-        } else {
+        } else if again {
+            let size = terminal_size::terminal_size_of(&out);
+            let (columns, rows) = size.map_or(SIZE, |(columns, rows)| (columns.0.into(), rows.0.into()));
             // From the top left corner of an empty screen.
-            let clear = if again { "\x1b[H\x1b[2J" } else { "" };
-            write!(out, "{clear}{}", table(&answer))?;
+            write!(out, "\x1b[H\x1b[2J{}", picture(&answer, columns, rows))?;
+        } else {
+            write!(out, "{}", table(&answer, usize::MAX))?;
         }
         out.flush()?;
         if !again {
@@ -190,12 +198,25 @@ fn top(which: &Which, once: bool) -> Result<(), Failed> {
     }
 }
 
-/// The job in two lines, and a line for each rank that lives; node by node, if there are several.
-fn table(answer: &Answer) -> String {
+/// What of it a terminal can show: the job, and of each node those that hold most. Else they would scroll
+/// away, and the least remain.
+fn picture(answer: &Answer, columns: usize, rows: usize) -> String {
+    // The last line is the cursor's, the first the job's; each node has two besides, and one for those that
+    // are left out.
+    let lines = rows.saturating_sub(1);
+    let each = lines.saturating_sub(1) / answer.nodes().count();
+    let text = table(answer, each.saturating_sub(3).max(1));
+    let cut = |line: &str| line.chars().take(columns).chain(['\n']).collect::<String>();
+    text.lines().take(lines.max(1)).map(cut).collect()
+}
+
+/// The job in two lines, and a line for each rank that lives, `most` of a node; node by node, if there are
+/// several.
+fn table(answer: &Answer, most: usize) -> String {
     let mut text = format!("{}\n", answer.line);
     for node in answer.nodes() {
         text.push_str(&format!("{}{}\n", of_node(node), node.now));
-        text.push_str(&table_of(node));
+        text.push_str(&table_of(node, most));
     }
     text
 }
@@ -205,12 +226,12 @@ fn of_node(answer: &Answer) -> String {
     answer.node.as_ref().map_or_else(String::new, |(node, host)| format!("node {node} ({host}): "))
 }
 
-fn table_of(answer: &Answer) -> String {
+fn table_of(answer: &Answer, most: usize) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let parts = answer.ranks.iter().any(|rank| rank.part.is_some());
     table.set_header(["rank", "does", "in RAM", "out", "peak", "since", if parts { "part" } else { "" }]);
-    for rank in &answer.ranks {
+    for rank in answer.ranks.iter().take(most) {
         let doing = rank.doing.clone().unwrap_or_default();
         let last = rank.part.clone().unwrap_or(doing).replace(['\t', '\n'], " ");
         table.add_row([
@@ -233,8 +254,9 @@ fn table_of(answer: &Answer) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    if answer.more > 0 {
-        text.push_str(&format!("and {} more\n", answer.more));
+    let more = answer.more as usize + answer.ranks.len().saturating_sub(most);
+    if more > 0 {
+        text.push_str(&format!("and {more} more\n"));
     }
     text
 }
@@ -253,7 +275,8 @@ const fn word(activity: Activity) -> &'static str {
 
 fn explain(which: &Which, rank: Option<u32>) -> Result<(), Failed> {
     let job = find(which)?;
-    let answer = ask(job, rank)?.ok_or_else(|| failed("the job has ended".into()))?;
+    let about = About { rank, waiting: rank.is_none() };
+    let answer = ask(job, about)?.ok_or_else(|| failed("the job has ended".into()))?;
     let mut out = std::io::stdout().lock();
     if which.json {
         serde_json::to_writer(&mut out, &answer).map_err(std::io::Error::from)?;
@@ -271,13 +294,78 @@ fn explain(which: &Which, rank: Option<u32>) -> Result<(), Failed> {
     writeln!(out, "{}", answer.line)?;
     for node in answer.nodes() {
         writeln!(out, "{}{}", of_node(node), node.now)?;
-        let waits = |rank: &&RankNow| rank.activity != Some(Activity::Running);
-        for rank in node.ranks.iter().filter(waits) {
+        let mut ranks: Vec<_> = node.ranks.iter().collect();
+        ranks.sort_by_key(|rank| words::place(rank));
+        for rank in ranks {
             writeln!(out, "{}", words::explain(node, rank).join("; "))?;
         }
         if node.more > 0 {
-            writeln!(out, "and {} more (bdrun explain RANK)", node.more)?;
+            writeln!(out, "and {} more that do not run (bdrun explain RANK)", node.more)?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::{Limits, OVER, RankNow};
+
+    /// Of so many ranks, the largest first.
+    fn answer(ranks: u32) -> Answer {
+        let limits = Limits { budget: 1, used: 1, resident: 1, processors: 1, jobs: None, np: 900 };
+        let rank = |rank| RankNow {
+            rank,
+            part: Some("a part with a long name ".repeat(20)),
+            status: None,
+            activity: Some(Activity::Running),
+            held: 1 << 20,
+            out: 0,
+            peak: 1 << 20,
+            lived_s: 1.0,
+            doing: None,
+            situation: None,
+        };
+        Answer {
+            line: "bdrun ".repeat(100),
+            elapsed_s: 1.0,
+            now: "900 ranks".into(),
+            limits,
+            ranks: (0..ranks).map(rank).collect(),
+            more: 700,
+            node: None,
+            others: vec![],
+        }
+    }
+
+    #[test]
+    fn a_picture_is_no_larger_than_its_terminal() {
+        for rows in 1..60 {
+            let shown = picture(&answer(200), 70, rows);
+            assert!(shown.lines().count() < rows.max(2), "{rows}: {shown}");
+            assert!(shown.lines().all(|line| line.chars().count() <= 70), "{shown}");
+        }
+        let shown = picture(&answer(200), 70, 24);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!((lines.len(), lines[1], lines[22]), (23, "900 ranks", "and 881 more"));
+        assert!(lines[3].trim_start().starts_with("0  running"), "{shown}");
+        // Elsewhere all that was told is shown.
+        assert!(table(&answer(200), usize::MAX).ends_with("and 700 more\n"));
+        let two = Answer { others: vec![answer(200)], ..answer(200) };
+        let shown = picture(&two, 70, 24);
+        assert_eq!((shown.matches("900 ranks").count(), shown.lines().count()), (2, 23), "{shown}");
+    }
+
+    #[test]
+    fn who_knows_more_of_a_rank_is_heard() {
+        let over = |of: &mut Answer| of.ranks[0].status = Some(OVER.into());
+        let mut first = Answer { others: vec![answer(1)], ..answer(1) };
+        over(&mut first);
+        first.of_who_knows_most();
+        assert_eq!((first.ranks.len(), first.others[0].ranks.len()), (0, 1));
+        let mut alone = answer(1);
+        over(&mut alone);
+        alone.of_who_knows_most();
+        assert_eq!(alone.ranks.len(), 1, "nobody knows more");
+    }
 }

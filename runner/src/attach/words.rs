@@ -1,25 +1,45 @@
 //! Why a rank waits, in sentences, with what would change it.
 
-use super::{Answer, Limits, RankNow};
+use super::{Answer, Limits, OVER, RankNow};
 use crate::residency::{Activity, Hindrance, Situation};
 use crate::units::{Bytes, Span};
 
 /// What a rank is called.
 pub(super) fn name(rank: &RankNow) -> String {
     match &rank.part {
-        Some(part) => format!("rank {} ({})", rank.rank, part.replace(['\t', '\n'], " ")),
-        None => format!("rank {}", rank.rank),
+        // Of one that is over the part may be kept no more.
+        Some(part) if !part.is_empty() => format!("rank {} ({})", rank.rank, part.replace(['\t', '\n'], " ")),
+        _ => format!("rank {}", rank.rank),
+    }
+}
+
+/// Why it does not run. While everything fits the core is not told who waits.
+fn hindrance(rank: &RankNow) -> Option<Hindrance> {
+    let hindrance = rank.situation.as_ref()?.hindrance;
+    let waits = rank.activity == Some(Activity::Waiting) && hindrance == Hindrance::Nothing;
+    Some(if waits { Hindrance::Others } else { hindrance })
+}
+
+/// Where it stands among others, which are told of by what they wait for: what could be changed first.
+pub(super) fn place(rank: &RankNow) -> u8 {
+    match hindrance(rank) {
+        Some(Hindrance::Memory { .. }) => 0,
+        Some(Hindrance::Held { .. }) => 1,
+        Some(Hindrance::Places { .. }) => 2,
+        Some(Hindrance::Alive { .. }) => 3,
+        Some(Hindrance::Processors { .. }) => 4,
+        Some(Hindrance::Halted) => 5,
+        Some(Hindrance::Turn) => 6,
+        Some(Hindrance::Others) => 7,
+        Some(Hindrance::Nothing) | None => 8,
     }
 }
 
 /// A rank: what it does, why it does not run, and what would change that; a sentence a line.
 pub(super) fn explain(answer: &Answer, rank: &RankNow) -> Vec<String> {
     let mut lines = vec![format!("{} {}", name(rank), does(rank))];
-    if let Some(situation) = &rank.situation {
-        // While everything fits the core is not told who waits.
-        let waits = rank.activity == Some(Activity::Waiting) && situation.hindrance == Hindrance::Nothing;
-        let situation =
-            &if waits { Situation { hindrance: Hindrance::Others, ..*situation } } else { *situation };
+    if let (Some(situation), Some(hindrance)) = (&rank.situation, hindrance(rank)) {
+        let situation = &Situation { hindrance, ..*situation };
         lines.extend(why(situation, &answer.limits));
         lines.extend(remedy(situation, &answer.limits));
     }
@@ -31,10 +51,13 @@ fn does(rank: &RankNow) -> String {
     let (held, out) = (Bytes(rank.held), Bytes(rank.out));
     let doing = |otherwise: &str| rank.doing.clone().unwrap_or_else(|| otherwise.to_owned());
     match (&rank.status, rank.activity) {
+        (Some(status), _) if status == OVER => {
+            "has ended; what it did is not kept (it is with --stats, -v, or a journal)".into()
+        }
         (Some(status), _) => {
             format!("has ended ({status}) after {lived}; it held {} at most", Bytes(rank.peak))
         }
-        (None, None) => "has not begun".into(),
+        (None, None) => doing("has not begun"),
         (None, Some(activity)) => match activity {
             Activity::Starting => "is being started".into(),
             Activity::Running => format!("runs: {}; {held} in RAM, since {lived}", doing("computing")),
@@ -78,6 +101,13 @@ fn why(situation: &Situation, limits: &Limits) -> Option<String> {
                 limits.processors
             )
         }
+        Hindrance::Alive { begun, most } => {
+            let by = match limits.jobs {
+                Some(jobs) if jobs <= most => format!("-j {jobs}"),
+                _ => "by the open files there may be".into(),
+            };
+            format!("{begun} ranks have been begun and have not ended, as many as may ({by}){ahead}")
+        }
         Hindrance::Places { taken } => {
             format!("{taken} ranks are in RAM, and may be {}{ahead}", limits.resident)
         }
@@ -111,6 +141,12 @@ fn remedy(situation: &Situation, limits: &Limits) -> Option<String> {
             "it would be there with a larger --resident (now {}), or when one of those in RAM leaves",
             limits.resident
         )),
+        Hindrance::Alive { most, .. } => Some(match limits.jobs {
+            Some(jobs) if jobs <= most => {
+                format!("it would begin with a larger -j (now {jobs}), or when one of those ends")
+            }
+            _ => "it would begin with more open files (ulimit -Hn), or when one of those ends".into(),
+        }),
         Hindrance::Processors { .. } => Some(format!(
             "it would begin with more --processors (now {}), or when one of those ends",
             limits.processors
@@ -126,7 +162,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn answer() -> Answer {
-        let limits = Limits { budget: 1000 * MIB, used: 900 * MIB, resident: 4, processors: 2, np: 9 };
+        let limits =
+            Limits { budget: 1000 * MIB, used: 900 * MIB, resident: 4, processors: 2, jobs: None, np: 9 };
         let (line, now) = ("x".into(), String::new());
         Answer { line, elapsed_s: 5.0, now, limits, ranks: vec![], more: 0, node: None, others: vec![] }
     }
@@ -186,7 +223,45 @@ mod tests {
         assert!(said(&rank(Some(Activity::Held), held, 0)).contains(
             "64.0 MiB are free, and 10.0 MiB are (900.0 MiB of the budget of 1000.0 MiB are used, and 90.0 MiB are kept for growth)"
         ));
+        let jobs = Limits { jobs: Some(2), ..answer().limits };
+        let alive = rank(None, Hindrance::Alive { begun: 2, most: 2 }, 1);
+        assert_eq!(
+            explain(&Answer { limits: jobs, ..answer() }, &alive).join("\n"),
+            "rank 7 (reads/7.fa 12) has not begun\n\
+             2 ranks have been begun and have not ended, as many as may (-j 2); rank 3 comes before it\n\
+             it would begin with a larger -j (now 2), or when one of those ends"
+        );
+        let files = said(&alive);
+        assert!(files.contains("by the open files") && files.contains("ulimit -Hn"), "{files}");
         let ended = RankNow { status: Some("exit 3".into()), situation: None, ..waits };
         assert_eq!(said(&ended), "rank 7 has ended (exit 3) after 1m30s; it held 300.0 MiB at most");
+    }
+
+    /// Of very many parts only some are kept once they have ended, and not what they were.
+    #[test]
+    fn who_has_ended_is_not_said_not_to_have_begun() {
+        let nothing =
+            RankNow { part: Some(String::new()), situation: None, ..rank(None, Hindrance::Nothing, 0) };
+        let said = |rank: &RankNow| explain(&answer(), rank).join("\n");
+        assert_eq!(said(&nothing), "rank 7 has not begun");
+        let over = RankNow { status: Some(OVER.into()), ..nothing.clone() };
+        assert!(said(&over).starts_with("rank 7 has ended; what it did is not kept"), "{}", said(&over));
+        // One that is to begin says what it waits for.
+        let again = RankNow { doing: Some("has failed (exit 3), and is to be run again".into()), ..nothing };
+        assert_eq!(said(&again), "rank 7 has failed (exit 3), and is to be run again");
+    }
+
+    #[test]
+    fn those_that_wait_for_what_can_be_changed_come_first() {
+        let free = Hindrance::Memory { needs: MIB, free: 0 };
+        let waits = rank(Some(Activity::Waiting), Hindrance::Nothing, 0);
+        let order = [
+            rank(Some(Activity::Out), free, 0),
+            rank(None, Hindrance::Alive { begun: 2, most: 2 }, 0),
+            rank(Some(Activity::Out), Hindrance::Turn, 0),
+            waits.clone(),
+            RankNow { situation: None, ..waits },
+        ];
+        assert!(order.is_sorted_by(|one, other| place(one) < place(other)), "{order:?}");
     }
 }

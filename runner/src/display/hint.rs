@@ -55,7 +55,7 @@ fn name(rank: &RankStats) -> String {
 /// One rank alone holds more than the budget, and was paged for that.
 fn too_large(stats: &Stats) -> Option<String> {
     let largest = stats.ranks.iter().max_by_key(|rank| rank.peak_bytes)?;
-    let (peak, budget) = (largest.peak_bytes, stats.budget_bytes);
+    let (peak, budget) = (largest.peak_bytes, stats.most_budget());
     let was_paged = largest.evicted_bytes > 0 || stats.overdraft_rank == Some(largest.rank);
     if peak <= budget || !was_paged {
         return None;
@@ -193,6 +193,10 @@ mod tests {
         let mut part = independent(stats.clone());
         part.ranks[0].part = Some("x.bin\t7".into());
         assert!(hint(&part).unwrap().starts_with("x.bin 7 (rank 0) alone held 300.0 MiB"));
+        // It held that before others took a part of the budget (`--memory auto`).
+        let mut shrunk = stats.clone();
+        shrunk.set_most_budget(400 * MIB);
+        assert!(!hint(&shrunk).unwrap_or_default().contains("alone held"), "{:?}", hint(&shrunk));
         // It was not paged for that.
         let mut unmoved = stats;
         unmoved.ranks.iter_mut().for_each(|rank| rank.evicted_bytes = 0);

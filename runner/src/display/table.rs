@@ -74,7 +74,7 @@ pub(crate) fn keep_notable(ranks: &mut Vec<RankStats>) -> Vec<RankStats> {
 }
 
 fn is_failed(rank: &RankStats) -> bool {
-    rank.status.starts_with("exit") || rank.status.starts_with("signal")
+    rank.status == "timeout" || ["exit", "signal"].iter().any(|how| rank.status.starts_with(how))
 }
 
 /// What happened, as people read it: a sentence, and the table.
@@ -119,16 +119,19 @@ pub(super) fn headline(stats: &Stats) -> String {
 
 fn sentence(stats: &Stats) -> String {
     let ranks = if stats.np == 1 { "1 rank".into() } else { format!("{} ranks", stats.np) };
+    let most = stats.most_budget();
+    let before =
+        if most > stats.budget_bytes { format!(" (before that {})", Bytes(most)) } else { String::new() };
     let mut text = format!(
-        "bdrun: {ranks}, {} after {}; budget {}, demand {}",
+        "bdrun: {ranks}, {} after {}; budget {}{before}, demand {}",
         stats.status,
         Span(stats.wall_s),
         Bytes(stats.budget_bytes),
         Bytes(stats.demand_bytes)
     );
-    if stats.budget_bytes > 0 {
+    if most > 0 {
         #[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
-        let times = stats.demand_bytes as f64 / stats.budget_bytes as f64;
+        let times = stats.demand_bytes as f64 / most as f64;
         // Writing to a string cannot fail.
         let _ = write!(text, " ({times:.2} x)");
     }
@@ -144,7 +147,7 @@ fn notices(stats: &Stats) -> String {
     }
     if let Some(rank) = stats.overdraft_rank {
         let _ = writeln!(text, "bdrun: rank {rank} needed more than there was: the budget was exceeded");
-    } else if stats.peak_resident_bytes > stats.budget_bytes {
+    } else if stats.peak_resident_bytes > stats.most_budget() {
         let peak = Bytes(stats.peak_resident_bytes);
         let _ = writeln!(
             text,
@@ -337,9 +340,11 @@ bdrun: ranks could not be paged out, only held: PTRACE_SEIZE of a child: Operati
         let mut stats = stats();
         stats.overdraft_rank = Some(2);
         stats.ranks[4].status = "signal 11".into();
+        stats.ranks[5].status = "timeout".into();
         let found: Vec<(u32, String)> =
             notable(&stats).into_iter().map(|(rank, why)| (rank.rank, why)).collect();
-        assert_eq!(found[..2], [(4, "signal 11".into()), (2, "over budget".into())]);
+        let first = [(4, "signal 11".into()), (5, "timeout".into()), (2, "over budget".into())];
+        assert_eq!(found[..3], first);
         assert_eq!(found.len(), SHOWN);
         assert!(summary(&stats).contains("rank 2 needed more than there was"));
     }
@@ -354,6 +359,29 @@ bdrun: ranks could not be paged out, only held: PTRACE_SEIZE of a child: Operati
             text.contains("for a moment 55.0 MiB were in RAM, more than the budget: ranks grew"),
             "{text}"
         );
+    }
+
+    /// What was in RAM while the budget was larger (`--memory auto`) did not exceed it.
+    #[test]
+    fn a_budget_that_was_taken_away_was_not_exceeded() {
+        let mut stats = Stats { peak_resident_bytes: 90 << 20, ..stats() };
+        stats.set_most_budget(100 << 20);
+        let text = summary(&stats);
+        assert!(!text.contains("for a moment"), "{text}");
+        let first = "bdrun: 8 ranks, ok after 1m02s; budget 50.0 MiB (before that 100.0 MiB), demand 200.0 MiB (2.00 x)\n";
+        assert!(text.starts_with(first), "{text}");
+        stats.peak_resident_bytes = 101 << 20;
+        assert!(summary(&stats).contains("for a moment 101.0 MiB were in RAM"));
+    }
+
+    /// Of very many ranks those that failed are kept, whatever they failed by.
+    #[test]
+    fn who_ran_out_of_time_is_notable() {
+        let mut ranks = stats().ranks;
+        ranks.extend((8..100).map(|rank| RankStats { rank, status: "ok".into(), ..RankStats::default() }));
+        ranks[50].status = "timeout".into();
+        keep_notable(&mut ranks);
+        assert!(ranks.len() < 20 && ranks.iter().any(|rank| rank.rank == 50), "{ranks:?}");
     }
 
     #[test]

@@ -68,6 +68,16 @@ impl Dealt {
         self.has.contains(&rank)
     }
 
+    /// Whether the first knows that a rank has ended, wherever that was.
+    pub fn is_over(&self, rank: Rank) -> bool {
+        self.dealer.as_ref().is_some_and(|dealer| dealer.is_over(rank))
+    }
+
+    /// How many the first has given to nobody.
+    pub fn left(&self) -> u32 {
+        self.dealer.as_ref().map_or(0, Dealer::left)
+    }
+
     /// How many are to be ready: those that end while a word is on its way.
     fn ready(&mut self) -> u32 {
         if self.ended.0.elapsed() >= READY {

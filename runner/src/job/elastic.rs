@@ -24,6 +24,8 @@ pub(super) struct Follow {
     read: Instant,
     /// The budget is said to have changed only if it has by so much since that was said last.
     said: u64,
+    /// The most that it was.
+    pub(super) most: u64,
 }
 
 impl Follow {
@@ -39,6 +41,7 @@ impl Follow {
             masters,
             read: Instant::now(),
             said: budget,
+            most: budget,
         })
     }
 }
@@ -61,6 +64,7 @@ impl Job<'_> {
             return;
         };
         pool.resize(bytes);
+        follow.most = follow.most.max(bytes);
         let is_news = bytes.abs_diff(follow.said) > follow.said / 4;
         follow.said = if is_news { bytes } else { follow.said };
         self.setup.limits.budget = bytes;

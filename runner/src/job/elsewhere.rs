@@ -336,7 +336,7 @@ impl Job<'_> {
                 }
             }
             Told::Broken(error) => self.end(broken(error, &self.setup.scratch_dirs)),
-            Told::Said(node, Word::Asked { id, rank }) => self.answer_node(node, id, rank),
+            Told::Said(node, Word::Asked { id, about }) => self.answer_node(node, id, about),
             Told::Said(_, Word::Answer { id, answer }) => self.node_answers(id, &answer),
             Told::Said(node, word) => self.hear_of_parts(node, word),
             Told::Lost(node, why) => self.lose_node(node, &why),

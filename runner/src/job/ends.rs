@@ -10,6 +10,11 @@ use crate::exit::Ending;
 use crate::residency::{Event, Next};
 use crate::supervisor::{EscalationEvent, OomKill};
 
+/// What is set aside for a rank that was killed for want of memory: twice what was, or what it held by then.
+fn twice(peak: u64, reserve: u64) -> u64 {
+    peak.max(reserve).saturating_mul(2)
+}
+
 impl Job<'_> {
     /// What ends the job. Of ranks that may talk to one another nothing but the first failure is taken
     /// (`resume`).
@@ -43,9 +48,9 @@ impl Job<'_> {
         let record = &mut self.ranks[rank as usize];
         record.tries[kind] += 1;
         let left = most[kind] - record.tries[kind];
-        let factor = if by_memory == 1 { 1 << record.tries[1].min(20) } else { 1 };
+        let least = if by_memory == 1 { twice(peak, record.reserve) } else { peak };
         self.note(&format!("{failed}: it is run again ({left} tries are left after that)"));
-        Some(Next::Retry { least: peak.saturating_mul(factor) })
+        Some(Next::Retry { least })
     }
 
     /// A rank has failed: so does the job, unless the others are to go on.
@@ -179,5 +184,19 @@ impl Job<'_> {
                 Some(_) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each time killed where it held all that was set aside for it.
+    #[test]
+    fn each_try_has_twice_as_much_as_the_one_before() {
+        let first = 1 << 30;
+        let tries = std::iter::successors(Some(first), |&reserve| Some(twice(reserve, reserve)));
+        assert!(tries.take(5).eq([1, 2, 4, 8, 16].map(|times| times * first)));
+        assert_eq!((twice(first, 7), twice(7, first), twice(u64::MAX, 1)), (2 * first, 2 * first, u64::MAX));
     }
 }

@@ -238,21 +238,22 @@ pub fn run(mut options: Options) -> u8 {
         }
     };
     let started_well = started_well && is_first;
-    if started_well
-        && let Err((option, error)) = recorded::write(options, began, &stats, history.as_ref())
-        && ending.is_success()
-    {
-        ending = Ending::Setup(format!("{option}: {error}"));
-        stats.ended_by(&ending);
+    if started_well {
+        for (option, error) in recorded::write(options, began, &stats, history.as_ref()) {
+            let unwritten = Ending::Setup(format!("{option}: {error}"));
+            if output::but_for(&mut ending, unwritten, |text| screen.note(text)) {
+                stats.ended_by(&ending);
+            }
+        }
     }
     if let Some(path) = options.stats.as_deref().filter(|_| started_well)
         && let Err(unwritten) = output::write_stats(&stats, path, until)
-        && ending.is_success()
     {
-        ending = match (unwritten, options.timeout) {
+        let unwritten = match (unwritten, options.timeout) {
             (Unwritten::Unread, Some(limit)) => Ending::Timeout(limit),
             (unwritten, _) => Ending::Setup(unwritten.to_string()),
         };
+        output::but_for(&mut ending, unwritten, |text| screen.note(text));
     }
     let code = ending.code();
     if is_first || !matches!(ending, Ending::Success | Ending::Elsewhere { .. }) {
@@ -532,8 +533,7 @@ impl<'a> Job<'a> {
         }
         self.record_ranks(&touched);
         self.keep_free();
-        let counts = self.core.counts();
-        self.most_resident = self.most_resident.max(counts.resident);
+        self.most_resident = self.most_resident.max(self.resident());
         self.update_wants();
         self.update_mail_limit();
         self.setup.segment.header().relief.store(u32::from(self.core.may_make_room()), SeqCst);
@@ -633,6 +633,9 @@ impl<'a> Job<'a> {
                 // It writes no more.
                 self.journal.close();
                 if let Err(error) = written {
+                    if self.ending.as_ref().is_some_and(|ending| !ending.is_success()) {
+                        self.note(&error);
+                    }
                     self.end_though_well(Ending::Setup(error));
                 }
             }

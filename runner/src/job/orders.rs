@@ -154,7 +154,7 @@ impl Job<'_> {
 
     /// Where ranks are dealt out: the first node's master was heard a moment ago, so that it has given none
     /// of them to others.
-    fn may_begin(&self) -> bool {
+    pub(super) fn may_begin(&self) -> bool {
         self.elsewhere.as_ref().is_none_or(super::Elsewhere::may_begin)
     }
 

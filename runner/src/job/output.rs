@@ -205,12 +205,24 @@ impl Job<'_> {
     }
 }
 
+/// What could not be written is how a job ends that had ended well; of another it is said. Whether it is how
+/// this one ends.
+pub(super) fn but_for(ending: &mut Ending, unwritten: Ending, note: impl FnOnce(&str)) -> bool {
+    let is_it = ending.is_success();
+    if is_it {
+        *ending = unwritten;
+    } else {
+        note(&unwritten.to_string());
+    }
+    is_it
+}
+
 /// Why the account was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unwritten {
     #[error("--stats: nobody reads standard output")]
     Unread,
-    #[error(transparent)]
+    #[error("--stats: {0}")]
     Failed(#[from] whole::Unwritten),
 }
 

@@ -30,22 +30,19 @@ pub(super) fn check(options: &Options) -> Result<(), (&'static str, Unwritten)> 
     Ok(())
 }
 
-/// Writes what was asked for.
+/// Writes what was asked for, each as if it were the only one. What could not be written, with the option.
 pub(super) fn write(
     options: &Options,
     began: SystemTime,
     stats: &Stats,
     history: Option<&History>,
-) -> Result<(), (&'static str, Unwritten)> {
+) -> Vec<(&'static str, Unwritten)> {
     let line = options.line_for_the_shell();
     let told = Told { line: &line, began, stats, history };
-    if let Some(path) = &options.report {
-        whole::write(path, |out| report::page(&told, out)).map_err(|error| ("--report", error))?;
-    }
-    if let Some(path) = &options.trace {
-        whole::write(path, |out| report::trace(&told, out)).map_err(|error| ("--trace", error))?;
-    }
-    Ok(())
+    let page = options.report.as_ref().map(|path| whole::write(path, |out| report::page(&told, out)));
+    let trace = options.trace.as_ref().map(|path| whole::write(path, |out| report::trace(&told, out)));
+    let written = [("--report", page), ("--trace", trace)].into_iter();
+    written.filter_map(|(option, written)| Some((option, written?.err()?))).collect()
 }
 
 impl Job<'_> {
@@ -146,6 +143,7 @@ impl Job<'_> {
         let counts = self.core.counts();
         let done = self.over_here(counts.exited);
         let outside = self.watch.running(&self.ranks);
+        let resident = self.resident();
         let [written, read] = self.moved_bytes();
         if self.watch.accounts.is_shared() {
             let seen: Vec<_> = self.ranks.iter().map(|(rank, _)| (rank, self.activity(rank))).collect();
@@ -159,7 +157,7 @@ impl Job<'_> {
             held: (budget as i64 - header.pool.free() - self.kept_free as i64).max(0) as u64,
             budget,
             running: header.tokens.running() + outside,
-            resident: counts.resident,
+            resident,
             out: counts.out,
             done,
             written,

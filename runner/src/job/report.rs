@@ -1,11 +1,11 @@
 //! Progress while the job runs, and the account at its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Instant, SystemTime};
 
 use bdrun_ipc::segment::Progress;
 
-use super::{Elsewhere, Job, KILLED_PATIENCE};
+use super::{Elsewhere, Job, KILLED_PATIENCE, output};
 use crate::cli::{Memory, Options};
 use crate::display::{JobProgress, Snapshot};
 use crate::exit::Ending;
@@ -29,43 +29,82 @@ impl Meter {
     }
 }
 
+/// So many parts of the work are kept that nobody is in: who is behind may still come to them. A program may
+/// call each of its steps a part of its own.
+const LEFT: usize = 64;
+
 /// What the ranks have said of their work, part by part.
 #[derive(Default)]
 pub(super) struct Work {
-    parts: Vec<Part>,
+    /// In the order in which they began.
+    parts: BTreeMap<u64, Part>,
+    /// By their labels.
+    numbers: HashMap<String, u64>,
+    begun: u64,
     /// The part that each rank is in.
-    present: BTreeMap<u32, usize>,
+    present: BTreeMap<u32, u64>,
+    /// Those that nobody is in.
+    left: BTreeSet<u64>,
 }
 
 /// A part of the work, such as `merge`.
 struct Part {
     label: String,
+    /// How many are in it.
+    present: u32,
     /// Done and total of the ranks that have begun it.
     ranks: BTreeMap<u32, (u64, u64)>,
 }
 
 impl Work {
     fn report(&mut self, rank: u32, report: Progress) {
-        let known = self.parts.iter().position(|part| part.label == report.label);
-        let part = known.unwrap_or_else(|| {
-            self.parts.push(Part { label: report.label, ranks: BTreeMap::new() });
-            self.parts.len() - 1
-        });
-        let before = self.present.insert(rank, part);
-        // Whoever has gone on has done all of the part before, also if its last report of it was overtaken.
-        if let Some(record) = before.filter(|&b| b != part).and_then(|b| self.parts[b].ranks.get_mut(&rank)) {
+        let number = self.number(report.label);
+        let before = self.present.insert(rank, number);
+        if before != Some(number) {
+            self.leave(rank, before);
+        }
+        if let Some(part) = self.parts.get_mut(&number) {
+            part.present += u32::from(before != Some(number));
+            part.ranks.insert(rank, (report.done, report.total));
+        }
+        self.left.remove(&number);
+        while self.left.len() > LEFT {
+            let first = self.left.pop_first().and_then(|first| self.parts.remove(&first));
+            first.and_then(|first| self.numbers.remove(&first.label));
+        }
+    }
+
+    /// A rank has gone on: it has done all of the part before, also if its last report of it was overtaken.
+    fn leave(&mut self, rank: u32, before: Option<u64>) {
+        let Some((number, part)) = before.and_then(|number| Some((number, self.parts.get_mut(&number)?)))
+        else {
+            return;
+        };
+        if let Some(record) = part.ranks.get_mut(&rank) {
             record.0 = record.1;
         }
-        self.parts[part].ranks.insert(rank, (report.done, report.total));
+        part.present -= 1;
+        if part.present == 0 {
+            self.left.insert(number);
+        }
+    }
+
+    /// That of the part with this label, which may be a new one.
+    fn number(&mut self, label: String) -> u64 {
+        if let Some(&number) = self.numbers.get(&label) {
+            return number;
+        }
+        let number = self.begun;
+        self.begun += 1;
+        self.numbers.insert(label.clone(), number);
+        self.parts.insert(number, Part { label, present: 0, ranks: BTreeMap::new() });
+        number
     }
 
     /// The part that most ranks are in, summed over all: those that have not begun it will have as much to do
     /// as the others.
     fn summed(&self, np: u32) -> Option<JobProgress> {
-        let mut count = vec![0u32; self.parts.len()];
-        self.present.values().for_each(|&part| count[part] += 1);
-        let most = (0..count.len()).max_by_key(|&part| count[part])?;
-        let part = &self.parts[most];
+        let part = self.parts.values().max_by_key(|part| part.present)?;
         let (done, total) = part.ranks.values().fold((0, 0), |sum, r| (sum.0 + r.0.min(r.1), sum.1 + r.1));
         let total = (u128::from(total) * u128::from(np) / part.ranks.len().max(1) as u128) as u64;
         Some(JobProgress { label: part.label.clone(), done, total })
@@ -100,6 +139,12 @@ pub(super) struct Finished {
 }
 
 impl Job<'_> {
+    /// How many ranks are in RAM. One that waits for its time to begin (`--delay`) has its place there for
+    /// the core, and no process.
+    pub(super) fn resident(&self) -> u32 {
+        self.core.counts().resident.saturating_sub(self.delayed.len() as u32)
+    }
+
     pub(super) fn snapshot(&mut self) -> Snapshot {
         let segment = self.setup.segment.clone();
         let header = segment.header();
@@ -117,7 +162,7 @@ impl Job<'_> {
             elapsed_s: self.begin.elapsed().as_secs_f64(),
             np: self.np(),
             running: header.tokens.running() + outside,
-            resident: counts.resident,
+            resident: self.resident(),
             evicted: counts.out,
             done: if self.setup.deals { self.parts_over() } else { self.over_here(counts.exited) },
             held_bytes: (budget as i64 - header.pool.free()).max(0) as u64,
@@ -139,10 +184,10 @@ impl Job<'_> {
             left.for_each(|left| self.note(&left));
         }
         self.supervisor.stop(KILLED_PATIENCE);
-        if let Err(error) = self.await_journal()
-            && self.ending.as_ref().is_none_or(Ending::is_success)
-        {
-            self.ending = Some(Ending::Setup(error));
+        if let Err(error) = self.await_journal() {
+            let mut ending = self.ending.take().unwrap_or(Ending::Success);
+            output::but_for(&mut ending, Ending::Setup(error), |text| self.note(text));
+            self.ending = Some(ending);
         }
         self.say_what_is_left();
         let until = self.await_output();
@@ -197,8 +242,10 @@ impl Job<'_> {
             job_proxy: Some(job_proxy),
             available_bytes: self.setup.available,
             budget_named: matches!(self.options.memory, Some(Memory::Bytes(_))),
+            budget_most_bytes: 0,
             measured: self.setup.independent.then(|| self.watch.job_account(&self.ranks, cpu_s)),
         };
+        stats.set_most_budget(self.follow.as_ref().map_or(0, |follow| follow.most));
         let is_first = self.elsewhere.as_ref().is_none_or(Elsewhere::is_first);
         let mut ending = ending;
         let mut elsewhere = self.elsewhere.take();
@@ -212,10 +259,9 @@ impl Job<'_> {
         // All that the others have told is in it now.
         if is_first
             && let Err(unwritten) = self.learn(&stats)
-            && ending.is_success()
+            && output::but_for(&mut ending, unwritten, |text| self.note(text))
         {
-            stats.ended_by(&unwritten);
-            ending = unwritten;
+            stats.ended_by(&ending);
         }
         Finished { stats, ending, until, history: self.history.take(), is_first, elsewhere }
     }
@@ -243,5 +289,26 @@ mod tests {
         assert_eq!(work.summed(4), read(40, 40));
         (1..3).for_each(|rank| work.report(rank, report("merge", 2, 2)));
         assert_eq!(work.summed(4), Some(JobProgress { label: "merge".into(), done: 5, total: 8 }));
+    }
+
+    /// Each step is a part of its own: what nobody is in is forgotten, and what somebody is in is not.
+    #[test]
+    fn a_label_for_each_step_is_not_kept_for_ever() {
+        let mut work = Work::default();
+        work.report(9, report("read", 5, 10));
+        for step in 0..10_000 {
+            (0..3).for_each(|rank| work.report(rank, report(&format!("step {step}"), 1, 2)));
+        }
+        assert!(work.parts.len() <= LEFT + 2, "{}", work.parts.len());
+        assert_eq!((work.numbers.len(), work.left.len()), (work.parts.len(), LEFT));
+        let last = JobProgress { label: "step 9999".into(), done: 3, total: 8 };
+        assert_eq!(work.summed(4), Some(last));
+        (0..3).for_each(|rank| work.report(rank, report("read", 2, 10)));
+        assert_eq!(work.summed(4), Some(JobProgress { label: "read".into(), done: 11, total: 40 }));
+        // One that goes back to an earlier part is in it.
+        work.report(9, report("step 9999", 2, 2));
+        work.report(9, report("read", 10, 10));
+        let present: Vec<u32> = work.parts.values().map(|part| part.present).filter(|&n| n > 0).collect();
+        assert_eq!(present, [4]);
     }
 }

@@ -188,8 +188,9 @@ impl Decided {
         let fixed = budget::fixed(alive, known.overhead);
         let budget = budget::budget(options, &available, independent, fixed).map_err(no_budget)?;
         let total = budget.bytes;
-        let mut notes: Vec<String> =
-            budget::check(total, alive, computing, &available).map_err(no_budget)?.into_iter().collect();
+        let named = if options.jobs.is_some() { "-j" } else { "--processors" };
+        let checked = budget::check(total, alive, (computing, named), &available).map_err(no_budget)?;
+        let mut notes: Vec<String> = checked.into_iter().collect();
         if !independent && processors.min(here) > tokens::MOST {
             notes.push(format!(
                 "of {} processors {} are used: so many ranks of an MPI, or of bdrun's own runtime, compute at once",

@@ -148,7 +148,7 @@ impl Watch {
         (!self.accounts.is_adopted(rank)).then(|| RankMeasured {
             private_bytes: last.peak_private,
             shared_bytes: last.peak_shared,
-            unmanaged_bytes: last.shared + last.page_tables,
+            unmanaged_bytes: last.peak_unmanaged,
             out_bytes: self.accounts.out_of(rank).1,
             processes: last.peak_processes,
             cpu_s: (*spent + last.cpu).as_secs_f64(),
@@ -183,7 +183,7 @@ impl Watch {
             measured_peak_bytes: seen.measured_peak_bytes.max(accounts.held()),
             private_bytes: seen.private_bytes.max(sum(&|rank| rank.last.private)),
             shared_bytes: seen.shared_bytes.max(sum(&|rank| rank.last.shared)),
-            unmanaged_bytes: seen.unmanaged_bytes.max(sum(&|rank| rank.last.shared + rank.last.page_tables)),
+            unmanaged_bytes: seen.unmanaged_bytes.max(sum(&|rank| rank.last.unmanaged())),
             out_bytes: seen.out_bytes.max(living().map(|(rank, _)| accounts.out_of(rank).0).sum()),
             longest_gap_s: seen.longest_gap_s.max(gap.as_secs_f64()),
             ..seen.clone()

@@ -74,6 +74,8 @@ pub struct Parts {
     chunks: Vec<Option<Box<Chunk>>>,
     count: u32,
     most: u32,
+    /// So many bytes neighbours may have together.
+    longest: u32,
     separator: Option<Vec<u8>>,
     header: Vec<Vec<u8>>,
 }
@@ -147,6 +149,7 @@ impl Parts {
             chunks: Vec::new(),
             count: 0,
             most: MAX_PARTS,
+            longest: u32::MAX,
             separator,
             header: Vec::new(),
         }
@@ -190,21 +193,26 @@ impl Parts {
     /// Puts one behind the others.
     ///
     /// # Errors
-    /// If there are too many.
+    /// If there are too many, or it and its neighbours are too long.
     pub fn push(&mut self, part: &[u8], line: u64) -> Result<(), PartsError> {
         if self.count == self.most {
             return Err(PartsError::TooMany { name: self.name.clone(), most: self.most });
         }
-        if (self.count as usize).is_multiple_of(CHUNK) {
+        if self.count as usize == self.chunks.len() * CHUNK {
             self.chunks.push(Some(Box::default()));
         }
-        self.count += 1;
         // The last is forgotten only when it is full.
         let chunk = self.chunks.last_mut().and_then(Option::as_mut).expect("the last chunk is not full");
+        // A list that is kept as a whole is at most `LONGEST`; one that is read as it is written has no end.
+        let end = u32::try_from(chunk.text.len() + part.len()).ok().filter(|&end| end <= self.longest);
+        let Some(end) = end else {
+            let what = format!("it and up to {CHUNK} lines before it have {} bytes or more", self.longest);
+            return Err(PartsError::Line { name: self.name.clone(), line, what });
+        };
         chunk.text.extend_from_slice(part);
-        // All of it is at most `LONGEST`.
-        chunk.ends.push(u32::try_from(chunk.text.len()).unwrap_or(u32::MAX));
+        chunk.ends.push(end);
         chunk.lines.push(u32::try_from(line).unwrap_or(u32::MAX));
+        self.count += 1;
         Ok(())
     }
 
@@ -444,6 +452,24 @@ mod tests {
         let error = (0..9).find_map(|_| parts.push(b"x", 1).err()).unwrap().to_string();
         assert_eq!(parts.count(), 3);
         assert!(error.contains("parts.tsv has more than 3 parts"), "{error}");
+    }
+
+    /// What does not fit is no part, and those before it stay as they are.
+    #[test]
+    fn lines_that_are_too_long_together_are_told() {
+        let mut parts = Parts::none("parts.tsv", None);
+        parts.longest = 10;
+        parts.push(b"12345", 1).unwrap();
+        parts.push(b"67890", 2).unwrap();
+        for _ in 0..2 {
+            let error = parts.push(b"x", 3).unwrap_err().to_string();
+            assert!(error.contains("parts.tsv, line 3: it and up to 4096 lines before it"), "{error}");
+        }
+        assert_eq!((parts.count(), parts.part(1).whole()), (2, &b"67890"[..]));
+        // Those further on have bytes of their own.
+        (2..CHUNK as u64).for_each(|line| parts.push(b"", line).unwrap());
+        parts.push(b"0123456789", 9).unwrap();
+        assert_eq!(parts.part(CHUNK as u32).whole(), b"0123456789");
     }
 
     #[test]

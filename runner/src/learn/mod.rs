@@ -26,8 +26,15 @@ const COMMANDS: usize = 64;
 /// A part that is known is taken to need so much more than it did: what is measured is never quite the same.
 const MORE: f64 = 1.05;
 
-/// So many runs of a command are remembered for what its processes took beside the budget.
+/// So many runs of a command are remembered for what its processes took beside the budget, and for how many
+/// ranks they had.
 const RUNS: usize = 20;
+
+/// So many parts of a command are kept that did not run lately, or as many as [`TIMES`] the ranks of the
+/// largest of those runs, if that is more. Where each run has parts of its own (files of a day) all that were
+/// ever seen would be read and written each time, and decide what is expected.
+const PARTS: usize = 4096;
+const TIMES: usize = 4;
 
 /// What our own share of a rank may be taken for, relative to what is estimated (seed 002: of `job_proxy`).
 const OVERHEAD: (f64, f64) = (0.5, 2.0);
@@ -51,6 +58,12 @@ struct Command {
     /// Of each run: what a process took beside what was asked for, relative to what is estimated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     overhead: Vec<f64>,
+    /// How many ranks each of the last runs had.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ranks: Vec<u32>,
+    /// How many runs there were.
+    #[serde(default)]
+    runs: u64,
     /// By the text of the part; without parts by number and how many there are.
     parts: BTreeMap<String, Part>,
 }
@@ -65,6 +78,29 @@ struct Part {
     peak: u64,
     /// How long it ran, seconds.
     seconds: f64,
+    /// In which run that was.
+    #[serde(default)]
+    run: u64,
+}
+
+/// Leaves the last of them.
+fn keep_last<T>(runs: &mut Vec<T>) {
+    runs.drain(..runs.len().saturating_sub(RUNS));
+}
+
+impl Command {
+    /// Leaves out parts that did not run for longest, where there are too many.
+    fn forget_old_parts(&mut self) {
+        let largest = self.ranks.iter().max().map_or(0, |&ranks| ranks as usize);
+        let most = largest.saturating_mul(TIMES).max(PARTS);
+        let Some(over) = self.parts.len().checked_sub(most).filter(|&over| over > 0) else { return };
+        let mut by_age: Vec<(u64, String)> =
+            self.parts.iter().map(|(name, part)| (part.run, name.clone())).collect();
+        by_age.sort_unstable();
+        for (_, name) in &by_age[..over] {
+            self.parts.remove(name);
+        }
+    }
 }
 
 /// What is known of a job before it begins.
@@ -171,14 +207,18 @@ impl Learned {
         let command = self.commands.entry(command(launch)).or_default();
         (command.program, command.at) = (program(launch), at);
         command.overhead.extend(overhead);
-        let old = command.overhead.len().saturating_sub(RUNS);
-        command.overhead.drain(..old);
+        keep_last(&mut command.overhead);
+        command.ranks.push(launch.np());
+        keep_last(&mut command.ranks);
+        command.runs += 1;
         let shows = |rank: &&RankStats| rank.status == "ok" && rank.peak_bytes > 0 && !rank.hardly_seen;
         for rank in stats.ranks.iter().filter(shows) {
             let seconds = rank.process.map_or(rank.running_s, |process| process.end - process.start);
-            let part = Part { size: launch.declared(rank.rank), peak: rank.peak_bytes, seconds };
+            let part =
+                Part { size: launch.declared(rank.rank), peak: rank.peak_bytes, seconds, run: command.runs };
             command.parts.insert(key(launch, rank.rank), part);
         }
+        command.forget_old_parts();
         self.bdrun_learned = VERSION;
         while self.commands.len() > COMMANDS {
             let oldest = self.commands.iter().min_by(|a, b| a.1.at.total_cmp(&b.1.at));
@@ -270,6 +310,28 @@ mod tests {
         assert_eq!(learned.commands.len(), COMMANDS);
         assert!(learned.commands.keys().any(|name| name.contains(&format!("-{}", COMMANDS + 4))));
         assert!(!learned.commands.keys().any(|name| name.contains("-0")));
+    }
+
+    /// Each run has parts of its own, and some that are in all of them.
+    #[test]
+    fn parts_that_did_not_run_for_long_are_forgotten() {
+        let mut learned = Learned::default();
+        let name = |run: usize, n: usize| if n == 0 { "all".into() } else { format!("{run:04}-{n}") };
+        let names = |run: usize| (0..100).map(|n| name(run, n)).collect::<Vec<String>>();
+        let job = |names: &[String]| launch(&names.iter().map(String::as_str).collect::<Vec<_>>(), "wc {}");
+        for run in 0..200 {
+            learned.add(&job(&names(run)), &stats(&[("ok", 7); 100]), None);
+        }
+        let command = learned.commands.values().next().unwrap();
+        assert_eq!((command.parts.len(), command.ranks.len()), (PARTS, RUNS));
+        let known = |run| learned.of(&job(&names(run)), Expect::default()).informed.known.len();
+        assert_eq!((known(199), known(180), known(0)), (100, 100, 1), "the one that is in all of them");
+        // One that is large is known as a whole, also after small ones.
+        let many: Vec<String> = (0..3 * PARTS).map(|n| format!("many-{n}")).collect();
+        let many = job(&many);
+        learned.add(&many, &stats(&vec![("ok", 7); 3 * PARTS]), None);
+        learned.add(&job(&names(200)), &stats(&[("ok", 7); 100]), None);
+        assert_eq!(learned.of(&many, Expect::default()).informed.known.len(), 3 * PARTS);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct Sample {
     pub peak_private: u64,
     /// The highest [`shared`](Self::shared) seen so far.
     pub peak_shared: u64,
+    /// The highest [`unmanaged`](Self::unmanaged) seen so far.
+    pub peak_unmanaged: u64,
     /// The highest [`file`](Self::file) seen so far.
     pub peak_file: u64,
     /// The most processes seen at one moment.
@@ -50,6 +52,12 @@ impl Sample {
     #[must_use]
     pub fn resident(&self) -> u64 {
         self.private + self.shared + self.page_tables
+    }
+
+    /// What of that cannot be paged out.
+    #[must_use]
+    pub fn unmanaged(&self) -> u64 {
+        self.shared + self.page_tables
     }
 
     /// The peak to report once the rank has ended: the highest sum seen, or the kernel's own high-water mark
@@ -85,6 +93,7 @@ impl Sample {
         self.peak = self.peak.max(self.resident());
         self.peak_private = self.peak_private.max(self.private);
         self.peak_shared = self.peak_shared.max(self.shared);
+        self.peak_unmanaged = self.peak_unmanaged.max(self.unmanaged());
         self.peak_file = self.peak_file.max(self.file);
         self.peak_processes = self.peak_processes.max(self.processes);
     }

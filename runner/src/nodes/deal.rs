@@ -144,6 +144,13 @@ impl Dealer {
         self.nodes.get(node as usize).is_some_and(|node| node.has.contains(&rank))
     }
 
+    /// Whether a rank has ended, or was done before.
+    #[must_use]
+    pub fn is_over(&self, rank: Rank) -> bool {
+        let place = self.places.get(rank as usize).copied().unwrap_or(u32::MAX);
+        !self.left.contains(place) && !self.nodes.iter().any(|node| node.has.contains(&rank))
+    }
+
     /// How many have not been dealt out, or came back.
     #[must_use]
     pub fn left(&self) -> u32 {

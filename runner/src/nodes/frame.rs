@@ -4,6 +4,7 @@ use bdrun_ipc::far::{Change, Range};
 use bdrun_ipc::wire::{decode_value, encode_value};
 use serde::{Deserialize, Serialize};
 
+use crate::attach::About;
 use crate::exit::Ending;
 use crate::journal::Ended;
 
@@ -150,12 +151,12 @@ pub enum Word {
         /// How a job ends by that; nothing of one that ended well.
         failed: Option<Ending>,
     },
-    /// Somebody looks at the job, at all ranks or at one.
+    /// Somebody looks at the job.
     Asked {
         /// Number of the question.
         id: u64,
-        /// The one.
-        rank: Option<u32>,
+        /// At whom.
+        about: About,
     },
     /// The answer.
     Answer {

@@ -62,11 +62,15 @@ impl Queue {
         self.again.len() + self.sized.len() + self.plain.len()
     }
 
+    /// All of them, the first first.
+    pub fn iter(&self) -> impl Iterator<Item = Rank> + '_ {
+        let again = self.again.iter().map(|&(_, rank)| rank);
+        again.chain(self.sized.iter().map(|&(_, rank)| rank)).chain(self.plain.iter().copied())
+    }
+
     /// Those that stand before a rank, the first first.
     pub fn before(&self, rank: Rank) -> Vec<Rank> {
-        let again = self.again.iter().map(|&(_, rank)| rank);
-        let all = again.chain(self.sized.iter().map(|&(_, rank)| rank)).chain(self.plain.iter().copied());
-        all.take_while(|&other| other != rank).collect()
+        self.iter().take_while(|&other| other != rank).collect()
     }
 
     /// Somebody was stopped, and waits to be started again.

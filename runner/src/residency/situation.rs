@@ -24,6 +24,13 @@ pub enum Hindrance {
         /// As many as are wanted.
         wanted: u32,
     },
+    /// As many have been begun and have not ended as may (`-j`, or as there are open files for).
+    Alive {
+        /// So many.
+        begun: u32,
+        /// As many as may.
+        most: u32,
+    },
     /// All places in RAM are taken (`--resident`).
     Places {
         /// By so many.
@@ -115,6 +122,29 @@ impl Core {
         })
     }
 
+    /// Whether a rank has ended for good.
+    #[must_use]
+    pub fn is_over(&self, rank: Rank) -> bool {
+        self.ranks.get(rank as usize).is_some_and(|state| state.life == Life::Gone)
+    }
+
+    /// Whether one that lives is kept from going on: by memory, a place, a processor, not by what others do.
+    #[must_use]
+    pub fn is_kept(&self, rank: Rank) -> bool {
+        self.ranks.get(rank as usize).is_some_and(|state| match state.life {
+            Life::Out => !matches!(state.doing, Doing::Waits(_)),
+            Life::Resident => matches!(state.doing, Doing::Needs(_)),
+            life => life == Life::Held,
+        })
+    }
+
+    /// The first so many of those that have not begun, as far as it is known who is next.
+    #[must_use]
+    pub fn next_to_begin(&self, most: usize) -> Vec<Rank> {
+        let unborn = self.index.unborn.iter().map(|&(_, rank)| rank);
+        self.queue.iter().chain(unborn).take(most).collect()
+    }
+
     fn places(&self) -> Option<Hindrance> {
         (!self.has_place()).then_some(Hindrance::Places { taken: self.index.residents() })
     }
@@ -126,7 +156,12 @@ impl Core {
     /// Of one that stands in the queue.
     fn hinders_start(&self, rank: Rank) -> Hindrance {
         let (active, wanted) = (self.index.active, self.pace.wanted);
-        if active >= wanted || self.begun() >= self.limits.alive {
+        // Of `-j` first: there as many are wanted as may live, and more processors would change nothing.
+        let (begun, most) = (self.begun(), self.limits.alive);
+        if begun >= most {
+            return Hindrance::Alive { begun, most };
+        }
+        if active >= wanted {
             return Hindrance::Processors { active, wanted };
         }
         let needs = self.queue.expected(rank, &self.ranks, &self.digest, &self.limits);

@@ -22,6 +22,8 @@
 //!   when all have. A message that was there before anybody waited for it is not known, so a receiver that is
 //!   faster than it was may take it before it is sent. A wait that nobody ended is a sleep, and takes as
 //!   long.
+//! - The budget stays what it is, also where it did not (`--memory auto`), which is said. Of a job with `-j`
+//!   as many live as there are processors.
 //! - A move takes some time for itself, and then shares the disk evenly with others, both as fitted to what
 //!   moves took: hashing, compression, page faults and the disk's own moods are in it. Of what leaves as
 //!   large a part has to be written as was; what came back in parts comes back in the same parts.

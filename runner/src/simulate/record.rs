@@ -29,8 +29,11 @@ pub struct Record {
     pub wall_s: f64,
     /// Of them, those before the first rank was begun and after the last had ended.
     pub around_s: f64,
-    /// What it might use.
+    /// What it might use, at the beginning.
     pub limits: Limits,
+    /// The least and the most of the budget, if that did not stay what it was (`--memory auto`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budgets: Option<[u64; 2]>,
     /// Bytes of memory that left RAM and came back; bytes written to and read from scratch.
     pub evicted: u64,
     /// See `evicted`.
@@ -113,6 +116,7 @@ impl Record {
             wall_s: end,
             around_s: (first + end - last).clamp(0.0, end),
             limits,
+            budgets: budgets(history, limits.budget),
             evicted: stats.evicted_bytes,
             restored: stats.restored_bytes,
             written: stats.scratch_written_bytes,
@@ -175,6 +179,13 @@ impl Record {
     }
 }
 
+/// See [`Record::budgets`].
+fn budgets(history: &History, first: u64) -> Option<[u64; 2]> {
+    let all = || history.series.samples().iter().map(|sample| sample.budget).chain([first]);
+    let [least, most] = [all().min()?, all().max()?];
+    (least < most).then_some([least, most])
+}
+
 impl RankRecord {
     fn of(rank: Rank, can: Can, history: &History, stats: &RankStats, end: f64) -> Self {
         let all: Vec<Span> = history.lanes.of(rank, end).collect();
@@ -214,5 +225,24 @@ impl RankRecord {
             legs,
             sizes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Sample;
+
+    #[test]
+    fn a_budget_that_followed_what_was_there_is_noted() {
+        let mut history = History::new(1);
+        for (n, budget) in [100, 100, 40, 70].into_iter().enumerate() {
+            history.series.add(Sample { t: n as f64, budget, ..Sample::default() });
+        }
+        assert_eq!(budgets(&history, 100), Some([40, 100]));
+        assert_eq!(budgets(&history, 200), Some([40, 200]));
+        let mut steady = History::new(1);
+        steady.series.add(Sample { budget: 100, ..Sample::default() });
+        assert_eq!(budgets(&steady, 100), None);
     }
 }

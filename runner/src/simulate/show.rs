@@ -36,6 +36,10 @@ struct Was {
     read_bytes: u64,
     max_resident: u32,
     busy: f64,
+    /// The least and the most of its budget, if that did not stay what it was at the beginning, as it does
+    /// here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budgets: Option<[u64; 2]>,
 }
 
 /// All that is told.
@@ -59,6 +63,7 @@ impl Answer {
             read_bytes: record.read,
             max_resident: record.max_resident,
             busy: record.running_s / record.wall_s.max(1e-9),
+            budgets: record.budgets,
         });
         Self { ranks: job.ranks(), rates: job.rates(), rates_are_known: job.rates_are_known, recorded, rows }
     }
@@ -126,6 +131,14 @@ pub(super) fn text(answer: &Answer) -> String {
     for line in table.lines() {
         text.push_str(line.trim_end());
         text.push('\n');
+    }
+    if let Some([least, most]) = answer.recorded.as_ref().and_then(|was| was.budgets) {
+        text.push_str(&format!(
+            "the budget of the job was between {} and {} while it ran (--memory auto); here it stays what it is in each row, and \"as it was\" is what it \
+             began with\n",
+            Bytes(least),
+            Bytes(most)
+        ));
     }
     let Rates { out, back, out_s, back_s, .. } = answer.rates;
     let seen = if answer.rates_are_known {

@@ -5,6 +5,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngSeed, TestRunner};
 
 use super::record::{RankRecord, Record};
+use super::show::{Answer, text};
 use super::{Job, Outcome, Rates, Setting};
 use crate::history::{Leg, On};
 use crate::residency::sim::{self, Curve, Did, Machine, Policy, Program, Recorder, Report, Step, Then};
@@ -132,6 +133,7 @@ fn record(programs: &[Program], machine: &Machine, report: &Report, told: &Recor
         wall_s: report.time,
         around_s: 0.0,
         limits: machine.limits,
+        budgets: None,
         evicted: moved_out,
         restored: moved_in,
         written: report.written as u64,
@@ -146,6 +148,23 @@ fn record(programs: &[Program], machine: &Machine, report: &Report, told: &Recor
         max_resident: report.resident,
         running_s: report.used,
         ranks,
+    }
+}
+
+/// What looks at a rank that does not tell would have seen.
+fn seen(program: &Program) -> RankRecord {
+    let at = |n: u32| {
+        let part = f64::from(n) / 40.0;
+        (program.work * part, (program.peak * part) as u64)
+    };
+    RankRecord {
+        can: program.can,
+        begun: program.starting,
+        ended: program.work + program.starting,
+        ran_s: program.work,
+        peak: program.peak as u64,
+        sizes: (0..=40).map(at).collect(),
+        ..RankRecord::default()
     }
 }
 
@@ -206,12 +225,6 @@ proptest! {
             .collect();
         let machine = Machine { latency: 0.003, holding: 0.002, ..machine(((all as f64 * part) as u64).max(2 * largest), processors) };
         let report = sim::run(&programs, machine);
-        let seen = |program: &Program| RankRecord {
-            can: program.can, begun: program.starting, ended: program.work + program.starting, ran_s: program.work,
-            peak: program.peak as u64,
-            sizes: (0..=40).map(|n| (program.work * f64::from(n) / 40.0, (program.peak * f64::from(n) / 40.0) as u64)).collect(),
-            ..RankRecord::default()
-        };
         let told = record(&[], &machine, &report, &Recorder::new());
         let record = Record { ranks: programs.iter().map(seen).collect(), ..told };
         let job = Job::recorded(&record);
@@ -324,4 +337,34 @@ fn with_less_memory_more_moves_and_with_all_of_it_nothing() {
         job.run(was)
     };
     assert!(slow.wall_s > 2.0 * job.run(was).wall_s, "{slow:?}");
+}
+
+/// Of a job with `-j` as many live as compute, whatever that is.
+#[test]
+fn a_job_with_jobs_is_tried_with_more_processors() {
+    let programs: Vec<Program> = (0..8).map(|_| Program::new((20 * MB) as f64, 1.0, Curve::Even)).collect();
+    let machine = machine(1000 * MB, 1);
+    let machine = Machine { limits: Limits { alive: 1, ..machine.limits }, ..machine };
+    let report = sim::run(&programs, machine);
+    let told = record(&[], &machine, &report, &Recorder::new());
+    let job = Job::recorded(&Record { ranks: programs.iter().map(seen).collect(), ..told });
+    let with = |processors| job.run(Setting { processors, ..job.as_it_was() });
+    let (was, more) = (with(1), with(4));
+    assert!(was.ends && more.ends && more.wall_s < 0.5 * was.wall_s, "{was:?} {more:?}");
+    assert_eq!((was.max_resident, more.max_resident), (1, 4));
+}
+
+/// The simulator knows one budget for a row.
+#[test]
+fn a_budget_that_changed_is_said() {
+    let machine = machine(100 * MB, 1);
+    let programs = [Program::new((20 * MB) as f64, 1.0, Curve::Even)];
+    let told = record(&[], &machine, &sim::run(&programs, machine), &Recorder::new());
+    let said = |budgets| {
+        let record = Record { ranks: programs.iter().map(seen).collect(), budgets, ..told.clone() };
+        text(&Answer::new(&Job::recorded(&record), Some(&record), vec![]))
+    };
+    assert!(!said(None).contains("--memory auto"));
+    let changed = said(Some([64 << 20, 128 << 20]));
+    assert!(changed.contains("between 64.0 MiB and 128.0 MiB while it ran (--memory auto)"), "{changed}");
 }

@@ -212,6 +212,10 @@ impl Job {
         }
         if processors != as_it_was.processors {
             limits.moves = 2 * processors;
+            // With `-j` as many live as compute: that is what is tried then.
+            if limits.alive == as_it_was.processors {
+                limits.alive = processors;
+            }
         }
         let limits = Limits { budget, processors, resident, ..limits };
         Machine {

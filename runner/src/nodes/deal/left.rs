@@ -36,6 +36,12 @@ impl Left {
         self.count == 0
     }
 
+    /// Whether nobody has that of this place.
+    pub fn contains(&self, place: u32) -> bool {
+        let half = self.least.len() / 2;
+        self.least.get(half + place as usize).is_some_and(|&need| need != TAKEN)
+    }
+
     /// Nobody has that of this place, which needs so many bytes.
     pub fn insert(&mut self, place: u32, need: u64) {
         self.set(place, need.min(TAKEN - 1));

@@ -345,3 +345,18 @@ fn at_scale() {
     let work: u64 = parts.iter().map(|part| part.1).sum();
     assert!(world.now <= work / 800 + 250_000, "{} of {}", world.now, work / 800);
 }
+
+#[test]
+fn who_is_over_is_known() {
+    // Of four ranks the first was done before.
+    let mut dealer = Dealer::new(2, vec![3, 1, 2], vec![]);
+    let mut effects = vec![];
+    let over = |dealer: &Dealer| (0..5).filter(|&rank| dealer.is_over(rank)).collect::<Vec<Rank>>();
+    assert_eq!(over(&dealer), [0, 4]);
+    dealer.handle(Event::Asks { node: 1, count: 2, idle: 2, free: 9, budget: 9 }, &mut effects);
+    assert_eq!(over(&dealer), [0, 4], "two of them run");
+    dealer.handle(Event::Ended { node: 1, rank: 1 }, &mut effects);
+    assert_eq!(over(&dealer), [0, 1, 4]);
+    dealer.handle(Event::Lost(1), &mut effects);
+    assert_eq!(over(&dealer), [0, 1, 4], "it runs anew");
+}

@@ -3,6 +3,7 @@
 mod admission;
 mod bench;
 mod earlier;
+mod explained;
 mod known;
 mod measured;
 mod remnants;
