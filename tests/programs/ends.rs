@@ -132,7 +132,7 @@ fn failures_of_ranks_with_a_library_in_front_end_the_job_when_they_are_enough() 
     assert_eq!((outcome.code, status(&outcome)[1].as_str()), (Some(0), "ok"), "{outcome:?}");
     // Of the runtime, and of an MPI, which is seen when they run.
     let sweep = program_path("sweep").display().to_string();
-    let around = dir.script("around", &format!("#!/bin/sh\n{sweep} 1M 1\n")).display().to_string();
+    let around = dir.script("around", &format!("#!/bin/sh\nexec {sweep} 1M 1\n")).display().to_string();
     for program in [&["sweep", "1M", "1"][..], &[&around]] {
         for options in [&["--preload", "always", "--keep-going"][..], &["--keep-going"]] {
             let outcome = bdrun_args(["-np", "2"].iter().chain(options).chain(program)).run();

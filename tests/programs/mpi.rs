@@ -261,7 +261,7 @@ fn who_fails_is_named_with_call_and_reason() {
 #[test]
 fn what_is_for_independent_ranks_ends_with_the_first_call_of_mpi() {
     let Some(program) = compile(&STANDARD, None, &[]) else { return };
-    let line = format!("#!/bin/sh\n{} meet\n", text(&program.path));
+    let line = format!("#!/bin/sh\nexec {} meet\n", text(&program.path));
     let script = program.folder.script("around", &line);
     let (script, journal) = (text(&script), program.folder.path().join("journal"));
     for preload in ["never", "always"] {

@@ -106,8 +106,8 @@ fn a_page_that_cannot_be_written_is_said_before_anything_runs() {
     }
 }
 
-/// What a job leaves behind does not depend on one another; what cannot be written is said, also of a job that
-/// has failed for another reason.
+/// What a job leaves behind does not depend on one another; what cannot be written is said, also of a job
+/// that has failed for another reason.
 #[test]
 fn what_cannot_be_written_at_the_end_is_said_each_by_itself() {
     let dir = Directory::new("pictures-gone");

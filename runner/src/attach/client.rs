@@ -49,8 +49,8 @@ enum What {
     },
     /// Say what a rank does, and if it waits why, and what would change that
     Explain {
-        /// The rank; without it those that do not run, by what they wait for, and of those that have not begun
-        /// the first
+        /// The rank; without it those that do not run, by what they wait for, and of those that have not
+        /// begun the first
         rank: Option<u32>,
         #[command(flatten)]
         which: Which,

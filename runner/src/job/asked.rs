@@ -92,8 +92,8 @@ impl Job<'_> {
         }
     }
 
-    /// Whether a rank is this node's, or was; or has ended where nothing of it is kept, for all that the first
-    /// node knows.
+    /// Whether a rank is this node's, or was; or has ended where nothing of it is kept, for all that the
+    /// first node knows.
     fn is_here(&self, rank: u32) -> bool {
         match &self.dealt {
             Some(dealt) => dealt.has(rank) || dealt.is_over(rank) || self.ended.get(rank).is_some(),

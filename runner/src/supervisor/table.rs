@@ -72,8 +72,8 @@ impl Table {
         self.lock().cancellations
     }
 
-    /// Whether a process asked for in this generation is still wanted. One that is to have `pipes` waits until
-    /// there is room for what those that have ended left in theirs.
+    /// Whether a process asked for in this generation is still wanted. One that is to have `pipes` waits
+    /// until there is room for what those that have ended left in theirs.
     pub(super) fn wants(&self, generation: u64, pipes: bool) -> bool {
         let mut inner = self.lock();
         let wanted = |inner: &Inner| !inner.ending && inner.cancellations == generation;
