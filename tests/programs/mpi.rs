@@ -263,8 +263,9 @@ fn what_is_for_independent_ranks_ends_with_the_first_call_of_mpi() {
     let Some(program) = compile(&STANDARD, None, &[]) else { return };
     let line = format!("#!/bin/sh\nexec {} meet\n", text(&program.path));
     let script = program.folder.script("around", &line);
-    let (script, journal) = (text(&script), program.folder.path().join("journal"));
+    let script = text(&script);
     for preload in ["never", "always"] {
+        let journal = program.folder.path().join(format!("journal.{preload}"));
         for option in [&["--keep-going"][..], &["--halt", "never"], &["--journal", text(&journal)]] {
             let words = ["-np", "2", "--mpi", "auto", "--preload", preload];
             let outcome = bdrun_args(words.iter().chain(option).chain(&[script])).run();
