@@ -25,7 +25,7 @@ pub fn pages(graph: &Graph, plan: &Plan) -> u64 {
         Action::Run(task) | Action::Read(task) => Some(graph.bytes(*task)),
         Action::Write(_) | Action::Drop(_) => None,
     });
-    let is_odd = |bytes: &u64| *bytes > TOLD && *bytes % PAGE > 0;
+    let is_odd = |bytes: &u64| *bytes > TOLD && !bytes.is_multiple_of(PAGE);
     let mut odd: Vec<(u128, u128)> =
         made.filter(is_odd).map(|bytes| (bytes.into(), (PAGE - bytes % PAGE).into())).collect();
     // Within the budget no more is lost than by those that lose most for each byte.
