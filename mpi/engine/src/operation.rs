@@ -71,6 +71,8 @@ pub enum Waits {
     Meeting(Arc<dyn Meeting>, Finish),
     /// Others; what is told of it is told of the last.
     All(Vec<Arc<Operation>>),
+    /// Parts of one message, of which this is told.
+    Parts(Vec<Arc<Operation>>, Status),
 }
 
 impl fmt::Debug for Waits {
@@ -80,7 +82,7 @@ impl fmt::Debug for Waits {
             Self::Receipt(Receipt { context, source, .. }) => write!(f, "a receipt of {context}: {source}"),
             Self::Word => write!(f, "a word"),
             Self::Meeting(meeting, _) => write!(f, "{meeting:?}"),
-            Self::All(all) => write!(f, "{all:?}"),
+            Self::All(all) | Self::Parts(all, _) => write!(f, "{all:?}"),
         }
     }
 }
@@ -156,6 +158,13 @@ impl Operation {
         matches!(&*state, State::Waits(Waits::Meeting(meeting, _)) if meeting.is_due())
     }
 
+    /// The status of the last of these and the first failure, if all are complete.
+    fn look_at(all: &[Arc<Self>]) -> Option<(Option<Status>, Option<Failure>)> {
+        let mut all: Vec<Done> = all.iter().map(|one| one.look()).collect::<Option<_>>()?;
+        let failure = all.iter_mut().find_map(|done| done.failure.take());
+        Some((all.last().map(|last| last.status), failure))
+    }
+
     /// What became of it, if it is complete. Does what can be done for that without waiting.
     pub fn look(&self) -> Option<Done> {
         let mut state = self.lock();
@@ -165,10 +174,11 @@ impl Operation {
                 return None;
             }
             State::Waits(Waits::All(all)) => {
-                let all: Option<Vec<Done>> = all.iter().map(|one| one.look()).collect();
-                let mut all = all?;
-                let failure = all.iter_mut().find_map(|done| done.failure.take());
-                let status = all.last().map_or(Status::EMPTY, |last| last.status);
+                let (last, failure) = Self::look_at(all)?;
+                *state = State::Done(Done { status: last.unwrap_or(Status::EMPTY), failure });
+            }
+            State::Waits(Waits::Parts(parts, status)) => {
+                let (status, (_, failure)) = (*status, Self::look_at(parts)?);
                 *state = State::Done(Done { status, failure });
             }
             State::Waits(Waits::Meeting(meeting, _)) => match meeting.is_complete() {
@@ -267,7 +277,7 @@ impl Operation {
                 drop(state);
                 meeting.wait(limits);
             }
-            State::Waits(Waits::All(all)) => {
+            State::Waits(Waits::All(all) | Waits::Parts(all, _)) => {
                 let first = all.iter().find(|one| one.look().is_none()).cloned();
                 drop(state);
                 if let Some(first) = first {

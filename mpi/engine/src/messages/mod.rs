@@ -138,7 +138,7 @@ fn status_of(envelope: Envelope, bytes: u64) -> Status {
 }
 
 /// What is told of a receive from `MPI_PROC_NULL`.
-const FROM_NOBODY: Status =
+pub const FROM_NOBODY: Status =
     Status { source: PROC_NULL, tag: ANY_TAG, error: None, count: 0, cancelled: false };
 
 /// The bytes of a span, as they are moved.
