@@ -172,7 +172,7 @@ impl Mpi {
     }
 
     /// Something that the first process does for all, who know what became of it.
-    fn file_by_first(
+    pub(super) fn file_by_first(
         &self,
         open: &Open,
         name: &'static str,

@@ -9,7 +9,7 @@ use bdrun_mpi_core::error::{Class, Code};
 use super::{Well, run};
 use crate::Mpi;
 use crate::args::Buffer;
-use crate::calls::{Datatypes, Files, Messages};
+use crate::calls::{Collectives, Datatypes, Files, Messages};
 use crate::face::Object;
 use crate::failure::number;
 use crate::handle::{Comm, Datatype, File, Info};
@@ -120,6 +120,35 @@ fn a_view_can_be_set_again() {
                 mpi.type_free(made).expect("they are the program's");
             }
             mpi.file_close(file).expect("closed");
+        }
+    });
+}
+
+/// Whoever goes on makes another of that name, which stays.
+#[test]
+fn a_file_is_deleted_before_its_close_is_over() {
+    run(2, |mpi, process| {
+        let name = CString::new(path("deleted").to_str().expect("a name")).expect("no zeros");
+        for round in 0..200_i32 {
+            // SAFETY: buffers of the size that is said; the name ends.
+            unsafe {
+                let file = open(mpi, "deleted");
+                assert_eq!(mpi.file_close(file), Ok(File::NULL));
+                if process == 1 {
+                    // MPI_MODE_CREATE | MPI_MODE_EXCL | MPI_MODE_RDWR
+                    let file = mpi.file_open(Comm::SELF, name.as_ptr(), 2 | 8 | 32, Info::NULL);
+                    let file = file.expect("there is none any more");
+                    mpi.file_write_at(file, 0, at(&mut [round]), 1, INT).expect("written");
+                    mpi.file_close(file).expect("closed");
+                }
+                mpi.barrier(Comm::WORLD).expect("all come");
+                assert_eq!(std::fs::read(path("deleted")).expect("it is there"), round.to_ne_bytes());
+                mpi.barrier(Comm::WORLD).expect("all come");
+                if process == 1 {
+                    mpi.file_delete(name.as_ptr(), Info::NULL).expect("it is there");
+                }
+                mpi.barrier(Comm::WORLD).expect("all come");
+            }
         }
     });
 }
