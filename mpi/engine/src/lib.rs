@@ -13,6 +13,7 @@
 //! | what carries bytes to other processes? | [`link`]; between those of a node: `node` |
 
 pub mod args;
+mod asleep;
 mod attributes;
 pub mod calls;
 mod collectives;

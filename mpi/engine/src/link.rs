@@ -245,6 +245,8 @@ pub struct Limits<'a> {
     pub unless: &'a dyn Fn() -> bool,
     /// Something else may come that changes `unless`: it is woken by whatever comes.
     pub by_anything: bool,
+    /// Another thread of this process may do something meanwhile: it is none that only waits.
+    pub beside: bool,
 }
 
 /// Where the members of a communicator meet.

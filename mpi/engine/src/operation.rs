@@ -12,6 +12,7 @@ use bdrun_worker::front::Need;
 
 use crate::Mpi;
 use crate::args::Status;
+use crate::asleep::{self, Others};
 use crate::failure::{Answer, Failure};
 use crate::link::{Awaited, Limits, Link, Meeting};
 use crate::looks::{Looks, Next};
@@ -295,7 +296,7 @@ impl Operation {
 /// What threads know of each other.
 #[derive(Debug)]
 pub struct Threads {
-    /// Another thread than the one that initialised MPI waits, or has waited.
+    /// Another thread than the one that initialised MPI sends, looks or waits, or has done so.
     several: AtomicBool,
     waiting: AtomicU32,
     /// How often one has found what another may wait for.
@@ -303,18 +304,22 @@ pub struct Threads {
     looks: Mutex<Looks>,
     /// Something else was done since the last look, or one has found something.
     acted: AtomicBool,
+    /// As the kernel knows them.
+    others: Others,
 }
 
-/// How long a thread waits at a time where others may have to do something first, which they cannot while the
-/// process's memory is out.
-const A_WHILE: Duration = Duration::from_secs(1);
+/// How long a thread waits at a time where others may have to do something first: they may send something
+/// without which all ranks wait, and cannot while the process's memory is out.
+pub(crate) const A_WHILE: Duration = Duration::from_secs(1);
+/// The same before it is known whether they can do anything, which takes time.
+const A_SHORT_WHILE: Duration = Duration::from_millis(100);
 
 impl Threads {
     /// None waits.
     pub const fn new() -> Self {
         let (several, waiting) = (AtomicBool::new(false), AtomicU32::new(0));
         let (looks, acted) = (Mutex::new(Looks::none()), AtomicBool::new(false));
-        Self { several, waiting, found: AtomicU64::new(0), looks, acted }
+        Self { several, waiting, found: AtomicU64::new(0), looks, acted, others: Others::new() }
     }
 
     fn looks(&self) -> MutexGuard<'_, Looks> {
@@ -323,13 +328,13 @@ impl Threads {
 
     /// The program has sent something, waited for something, or found what it looked for: it does not only
     /// look.
-    pub(crate) fn act(&self) {
+    fn act(&self) {
         if !self.acted.load(Relaxed) {
             self.acted.store(true, Relaxed);
         }
     }
 
-    /// Whether none but the thread that initialised MPI has ever waited.
+    /// Whether none but the thread that initialised MPI has ever sent anything, looked or waited.
     pub(crate) fn is_one(&self) -> bool {
         !self.several.load(SeqCst)
     }
@@ -345,6 +350,39 @@ impl Threads {
 }
 
 impl Mpi {
+    /// A thread is in a call in which others may wait for what it finds, and it for what they find.
+    #[inline]
+    pub(crate) fn note_thread(&self) {
+        if !self.is_main_thread() && self.threads.is_one() {
+            self.threads.several.store(true, SeqCst);
+        }
+    }
+
+    /// The program has sent something.
+    #[inline]
+    pub(crate) fn act(&self) {
+        self.threads.act();
+        self.note_thread();
+    }
+
+    /// How long a thread may wait now, if not without end; in `vain`: nothing has come for as long as it has
+    /// waited just now. Who waits without end is part of a deadlock where all ranks do: so nobody does while
+    /// another thread of this process may call MPI.
+    fn at_most(&self, link: &dyn Link, vain: bool) -> Option<Duration> {
+        // What a program has promised of its threads it keeps, but for one of which others are seen.
+        let may_be_several = self.life.is_for_several() || !self.threads.is_one();
+        if !may_be_several || asleep::is_alone() {
+            return None;
+        }
+        // Where memory is short it may leave for the wait, and is not to be brought back only to look.
+        let is_worth_a_look = vain || link.others_need().leaving.is_some();
+        match is_worth_a_look {
+            true if self.threads.others.sleep(vain) => None,
+            true => Some(A_WHILE),
+            false => Some(A_SHORT_WHILE),
+        }
+    }
+
     /// Waits until there is something to tell, taking in what comes; `wait` waits for it. Every call that may
     /// block blocks here.
     pub(crate) fn wait_for<T>(
@@ -354,21 +392,22 @@ impl Mpi {
     ) -> Answer<T> {
         let link = self.link()?;
         self.threads.act();
+        let mut vain = false;
         loop {
             let seen = self.threads.found.load(SeqCst);
             self.progress()?;
             if let Some(found) = found()? {
                 return Ok(found);
             }
-            if !self.is_main_thread() {
-                self.threads.several.store(true, SeqCst);
-            }
-            let at_most = self.threads.several.load(SeqCst).then_some(A_WHILE);
+            let at_most = self.at_most(&**link, vain);
+            let begun = at_most.map(|_| Instant::now());
             let by_anything = link.is_early();
             let unless = || self.threads.found.load(SeqCst) != seen || (by_anything && self.open.is_due());
             self.threads.waiting.fetch_add(1, SeqCst);
-            wait(&**link, Limits { at_most, unless: &unless, by_anything });
+            let beside = at_most.is_some();
+            wait(&**link, Limits { at_most, unless: &unless, by_anything, beside });
             self.threads.waiting.fetch_sub(1, SeqCst);
+            vain = at_most.zip(begun).is_some_and(|(at_most, begun)| begun.elapsed() >= at_most);
             // What else has come can be taken in by the next call. Among many ranks on few processors
             // whatever is touched is in no cache.
             if let Some(found) = found()? {
@@ -416,7 +455,8 @@ impl Mpi {
             Next::Wait(at_most) => at_most,
         };
         let unless = || self.threads.found.load(SeqCst) != seen;
-        let limits = Limits { at_most: Some(at_most), unless: &unless, by_anything: false };
+        let (at_most, by_anything) = (Some(at_most), false);
+        let limits = Limits { at_most, unless: &unless, by_anything, beside: false };
         link.wait(Awaited::Anything, limits);
         self.threads.looks().waited(Instant::now());
         self.progress()?;

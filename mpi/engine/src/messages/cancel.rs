@@ -76,7 +76,7 @@ impl Mpi {
         let link = self.link()?;
         let head =
             Head { context: of.context, source: of.own, tag: of.tag, mode: Mode::TakesBack(of.number) };
-        self.threads.act();
+        self.act();
         link.send(of.process, head, &[&link.process().to_le_bytes(), &of.source.to_le_bytes()])?;
         // Who sends to itself need not wait for the answer: one that asks once whether this was taken back,
         // and receives it if not (mpi4py's tests), would wait for ever.

@@ -215,7 +215,7 @@ impl Mpi {
             self.traffic().awaited.get_or_insert_default().remove(number);
         }
         sent?;
-        self.threads.act();
+        self.act();
         self.tools.sent(span.bytes());
         Ok(operation.map_or_else(|| Operation::complete(Done::well()), |(_, operation)| operation))
     }
@@ -255,6 +255,7 @@ impl Mpi {
     /// Takes in what has come.
     pub(crate) fn progress(&self) -> Answer<()> {
         let link = self.link()?;
+        self.note_thread();
         let (mut matched, mut words, mut answers) = (vec![], vec![], vec![]);
         let mut traffic = self.traffic();
         let Traffic { matcher, awaited, .. } = &mut *traffic;
@@ -371,7 +372,7 @@ impl Mpi {
         bytes: &[u8],
     ) -> Answer<()> {
         let (context, source) = (comm.place()?.context + behind, comm.rank as u32);
-        self.threads.act();
+        self.act();
         self.link()?.send(to, Head { context, source, tag, mode: Mode::Plain }, &[bytes])
     }
 

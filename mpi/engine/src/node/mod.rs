@@ -16,6 +16,7 @@ mod meeting;
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use bdrun_ipc::collective::{CONTEXTS, Comm};
 use bdrun_ipc::critical;
@@ -37,6 +38,9 @@ pub use direct::Direct;
 use meeting::{Combiner, Early, Here};
 
 const _: () = assert!(ONESELF.context == CONTEXTS);
+
+/// How often a thread looks that does not wait as the rank.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// This process among those of its node.
 #[derive(Debug)]
@@ -113,6 +117,16 @@ impl Node {
         }
         if let Some(call) = current_call() {
             segment.rank(number).set_call(call);
+        }
+        if limits.beside && segment.is_spread() {
+            // Masters of other nodes do not hear that this one will go on, only whether it waits.
+            let begun = Instant::now();
+            while rank.others_need().leaving.is_none() {
+                if satisfied() || limits.at_most.is_some_and(|most| begun.elapsed() >= most) {
+                    return;
+                }
+                std::thread::sleep(LOOK);
+            }
         }
         rank.sleep(limits.at_most, waiting, satisfied);
     }
