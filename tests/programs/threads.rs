@@ -1,5 +1,5 @@
 //! MPI programs of several threads: none is taken for a deadlock while a thread of it may yet send something,
-//! and one is where none will.
+//! and one is where none will; what one thread takes in another waits for.
 
 use crate::beyond_mpi::compiled;
 use crate::common::{Bdrun, Directory, Outcome, bdrun_args};
@@ -80,5 +80,13 @@ fn who_waits_beside_threads_that_sleep_is_woken() {
     let Some(threads) = Threads::compiled() else { return };
     for options in ["-np 2", "-np 2 --resident 1"] {
         assert_eq!(lines(&threads.job(options, "woken").succeed()), ["received 7"], "{options}");
+    }
+}
+
+#[test]
+fn what_one_thread_takes_in_another_gets() {
+    let Some(threads) = Threads::compiled() else { return };
+    for (what, said) in [("probes", "answered"), ("looks", "answered"), ("early", "complete")] {
+        assert_eq!(lines(&threads.job("-np 2", what).succeed()), [said; 2], "{what}");
     }
 }

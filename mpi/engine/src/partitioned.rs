@@ -219,6 +219,7 @@ impl Mpi {
                 }
             });
         }
+        let any = !due.is_empty();
         for (parts, operation, channel) in due {
             let Parts::Receives(receives) = &*parts else { continue };
             match channel.and_then(|channel| self.receive_parts(receives, channel)) {
@@ -232,6 +233,10 @@ impl Mpi {
                     operation.finish(Done { failure: Some(failure), ..Done::well() });
                 }
             }
+        }
+        // All parts may have come before, and another thread waits for them.
+        if any {
+            self.tell_threads();
         }
         Ok(())
     }

@@ -259,7 +259,7 @@ impl Mpi {
         let (mut matched, mut words, mut answers) = (vec![], vec![], vec![]);
         let mut traffic = self.traffic();
         let Traffic { matcher, awaited, .. } = &mut *traffic;
-        let (mut any, mut kept) = (false, Ok(()));
+        let (mut any, mut probed, mut kept) = (false, false, Ok(()));
         let received = link.receive(&mut |head, come| {
             match head.mode {
                 Mode::Received(number) | Mode::TakenBack(number) => {
@@ -286,16 +286,21 @@ impl Mpi {
             match (receive, come.keep()) {
                 (Some(receive), Ok(parcel)) => matched.push((receive, envelope, Arrived { parcel, mode })),
                 (None, Ok(parcel)) if is_asked => self.active.add_come(head, parcel),
-                (None, Ok(parcel)) => matcher.keep(context, envelope, Arrived { parcel, mode }),
+                (None, Ok(parcel)) => {
+                    matcher.keep(context, envelope, Arrived { parcel, mode });
+                    probed = true;
+                }
                 (Some(receive), Err(failure)) => {
                     receive.operation.finish(Done { failure: Some(failure), ..Done::well() });
+                    any = true;
                 }
                 (None, Err(failure)) => kept = Err(failure),
             }
         });
         drop(traffic);
-        // What came before something that is damaged has come.
-        any |= !words.is_empty() || !matched.is_empty();
+        // What came before something that is damaged has come. Another thread may look for what is kept; of
+        // one that begins to look later this is told by what it finds.
+        any |= !words.is_empty() || !matched.is_empty() || (probed && !self.threads.is_one());
         words.into_iter().for_each(|(operation, done)| operation.finish(done));
         for (receive, envelope, message) in matched {
             self.deliver(receive, envelope, &message);
