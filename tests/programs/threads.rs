@@ -1,5 +1,6 @@
 //! MPI programs of several threads: none is taken for a deadlock while a thread of it may yet send something,
-//! and one is where none will; what one thread takes in another waits for.
+//! and one is where none will; what one thread takes in another waits for. And what is taken back that a
+//! rank sends to one that has ended MPI.
 
 use crate::beyond_mpi::compiled;
 use crate::common::{Bdrun, Directory, Outcome, bdrun_args};
@@ -88,5 +89,21 @@ fn what_one_thread_takes_in_another_gets() {
     let Some(threads) = Threads::compiled() else { return };
     for (what, said) in [("probes", "answered"), ("looks", "answered"), ("early", "complete")] {
         assert_eq!(lines(&threads.job("-np 2", what).succeed()), [said; 2], "{what}");
+    }
+}
+
+/// Whether its process ends as well, or goes on for long.
+#[test]
+fn what_was_sent_to_a_rank_that_has_ended_mpi_can_be_taken_back() {
+    let dir = Directory::new("cancel");
+    let Some(program) = compiled(&dir, "cancel") else { return };
+    let (program, file) = (program.as_path(), dir.path().join("taken-back"));
+    for options in [&["-np", "2"][..], &["-np", "2", "--check"]] {
+        for file in [None, Some(file.as_path())] {
+            let words = options.iter().map(AsRef::as_ref).chain([program.as_os_str()]);
+            let outcome = bdrun_args(words.chain(file.map(AsRef::as_ref))).succeed();
+            assert_eq!(lines(&outcome), ["cancelled 1"], "{outcome:?}");
+            let _ = std::fs::remove_file(dir.path().join("taken-back"));
+        }
     }
 }

@@ -313,6 +313,8 @@ pub struct Threads {
 pub(crate) const A_WHILE: Duration = Duration::from_secs(1);
 /// The same before it is known whether they can do anything, which takes time.
 const A_SHORT_WHILE: Duration = Duration::from_millis(100);
+/// How often it is looked whether a process goes on of which an answer is awaited.
+const A_LOOK: Duration = Duration::from_millis(100);
 
 impl Threads {
     /// None waits.
@@ -369,6 +371,9 @@ impl Mpi {
     /// waited just now. Who waits without end is part of a deadlock where all ranks do: so nobody does while
     /// another thread of this process may call MPI.
     fn at_most(&self, link: &dyn Link, vain: bool) -> Option<Duration> {
+        if self.questions.load(SeqCst) > 0 {
+            return Some(A_LOOK);
+        }
         // What a program has promised of its threads it keeps, but for one of which others are seen.
         let may_be_several = self.life.is_for_several() || !self.threads.is_one();
         if !may_be_several || asleep::is_alone() {

@@ -103,13 +103,15 @@ pub struct Traffic {
     matcher: Matcher<Receive, Arrived>,
     /// Synchronous sends that wait for a word, by number.
     awaited: Option<HashMap<u32, Arc<Operation>>>,
+    /// Of these, those that were asked back.
+    questions: Vec<Receipt>,
     next: u32,
 }
 
 impl Traffic {
     /// None.
     pub const fn new() -> Self {
-        Self { matcher: Matcher::new(), awaited: None, next: 0 }
+        Self { matcher: Matcher::new(), awaited: None, questions: vec![], next: 0 }
     }
 
     /// Awaits a receipt under a number that no other has, however long that waits.
@@ -258,6 +260,8 @@ impl Mpi {
         self.note_thread();
         let (mut matched, mut words, mut answers) = (vec![], vec![], vec![]);
         let mut traffic = self.traffic();
+        // What they have said was said before, and is taken in now.
+        let left = traffic.who_have_left(&**link);
         let Traffic { matcher, awaited, .. } = &mut *traffic;
         let (mut any, mut probed, mut kept) = (false, false, Ok(()));
         let received = link.receive(&mut |head, come| {
@@ -297,6 +301,7 @@ impl Mpi {
                 (None, Err(failure)) => kept = Err(failure),
             }
         });
+        words.extend(self.settle_questions(&mut traffic, &left));
         drop(traffic);
         // What came before something that is damaged has come. Another thread may look for what is kept; of
         // one that begins to look later this is told by what it finds.

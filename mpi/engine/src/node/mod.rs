@@ -24,6 +24,7 @@ use bdrun_ipc::far::{Change, Notice};
 use bdrun_ipc::inbox::{self, Arrived};
 use bdrun_ipc::lane::{self, Came, Lying, Way};
 use bdrun_ipc::segment::{Segment, Waiting};
+use bdrun_ipc::state::State;
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
 use bdrun_worker::front::{Need, Rank};
@@ -38,6 +39,11 @@ pub use direct::Direct;
 use meeting::{Combiner, Early, Here};
 
 const _: () = assert!(ONESELF.context == CONTEXTS);
+
+/// `RankBlock::attached` of who is in MPI, and of who has ended it. (Others look whether it is 0.)
+const ATTACHED: u32 = 1;
+/// See [`ATTACHED`].
+const LEFT: u32 = 2;
 
 /// How often a thread looks that does not wait as the rank.
 const LOOK: Duration = Duration::from_micros(200);
@@ -240,6 +246,12 @@ impl Link for Node {
         self.rank.wake(process);
     }
 
+    fn has_left(&self, process: Process) -> Option<bool> {
+        let segment = self.segment();
+        let block = segment.is_here(process).then(|| segment.rank(process))?;
+        Some(block.attached.load(SeqCst) == LEFT || block.word.load().state() == State::Exited)
+    }
+
     fn open(&self, members: &[Process]) -> Answer<Place> {
         let segment = self.segment();
         if members == [self.rank.number()] {
@@ -271,6 +283,7 @@ impl Link for Node {
     fn set_begun(&self, begun: bool) {
         let block = self.segment().rank(self.rank.number());
         block.begun.store(begun.into(), SeqCst);
+        block.attached.store(if begun { ATTACHED } else { LEFT }, SeqCst);
         if begun {
             crash::watch(block);
         }

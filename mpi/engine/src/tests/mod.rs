@@ -208,6 +208,10 @@ impl Link for Thread {
         self.job.changed.notify_all();
     }
 
+    fn has_left(&self, process: Process) -> Option<bool> {
+        Some(self.job.with(|shared| shared.begun.get(&process) == Some(&false)))
+    }
+
     fn open(&self, members: &[Process]) -> Answer<Place> {
         self.job.with(|shared| {
             // The first ones are everybody's and each one's own.
