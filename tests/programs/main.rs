@@ -54,4 +54,5 @@ mod signals;
 mod simulate;
 mod stranger;
 mod stuck;
+mod threads;
 mod timeouts;

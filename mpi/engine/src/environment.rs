@@ -1,7 +1,7 @@
 //! The life of MPI in a process, and what is around it (MPI-5.0, chapters 9 and 11).
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::info::Info as Content;
 
 use crate::Mpi;
+use crate::asleep;
 use crate::calls::Environment;
 use crate::comm::World;
 use crate::face::Kind;
@@ -26,6 +27,8 @@ pub const LEVELS: [i64; 4] = [0, 1024, 2048, 4096];
 pub struct Life {
     stage: AtomicU8,
     level: AtomicI64,
+    /// Threads may be in calls at the same time, by that level or that of a session.
+    several: AtomicBool,
     /// The thread that initialised it, as C's library knows it.
     main: AtomicU64,
     /// By who begins or ends: a session may be another thread's (MPI-5.0, section 11.3.1).
@@ -40,7 +43,18 @@ impl Life {
     /// Not initialised.
     pub const fn new() -> Self {
         let (stage, level) = (AtomicU8::new(BEFORE), AtomicI64::new(LEVELS[0]));
-        Self { stage, level, main: AtomicU64::new(0), changes: Mutex::new(()) }
+        let (several, main) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { stage, level, several, main, changes: Mutex::new(()) }
+    }
+
+    /// From now on threads may be in calls at the same time.
+    pub(crate) fn set_for_several(&self) {
+        self.several.store(true, SeqCst);
+    }
+
+    /// Whether they may.
+    pub(crate) fn is_for_several(&self) -> bool {
+        self.several.load(SeqCst)
     }
 
     /// No other thread begins or ends meanwhile.
@@ -86,6 +100,8 @@ impl Mpi {
             let _ = self.link.set(link);
             // Where only sessions are this is the thread that waits.
             let _ = self.life.main.compare_exchange(0, thread(), SeqCst, SeqCst);
+            // Asked for the first time, C's library has to look where it says that.
+            asleep::is_alone();
         }
         Ok(())
     }
@@ -109,6 +125,9 @@ impl Mpi {
             link.set_begun(true);
         }
         self.life.level.store(level, SeqCst);
+        if level == LEVELS[3] {
+            self.life.set_for_several();
+        }
         self.life.main.store(thread(), SeqCst);
         Ok(level)
     }

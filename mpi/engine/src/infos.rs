@@ -151,12 +151,13 @@ impl Infos for Mpi {
         })
     }
 
-    unsafe fn info_get_valuelen(&self, info: Info, key: *const c_char) -> Answer<(i64, bool)> {
+    unsafe fn info_get_valuelen(&self, info: Info, key: *const c_char, was: i64) -> Answer<(i64, bool)> {
         // SAFETY: the caller's.
         let key = unsafe { string(key, Class::InfoKey) }?;
         let limits = self.limits();
         self.with_info(info, |content| {
-            Ok(content.get(key, limits)?.map_or((0, false), |value| (value.len() as i64, true)))
+            // Where there is no such key it stays what it was.
+            Ok(content.get(key, limits)?.map_or((was, false), |value| (value.len() as i64, true)))
         })
     }
 

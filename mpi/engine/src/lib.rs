@@ -13,6 +13,7 @@
 //! | what carries bytes to other processes? | [`link`]; between those of a node: `node` |
 
 pub mod args;
+mod asleep;
 mod attributes;
 pub mod calls;
 mod collectives;
@@ -54,7 +55,7 @@ mod tools;
 mod topologies;
 mod windows;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub use bdrun_worker::front::{Owns, preloaded_heap};
@@ -92,6 +93,8 @@ pub struct Mpi {
     requests: Slab<requests::Request>,
     tools: tools::Tools,
     traffic: Mutex<messages::Traffic>,
+    /// How many messages were asked back of whose receivers nothing is heard yet.
+    questions: AtomicUsize,
     handlers: Slab<handlers::Function>,
     infos: Slab<infos::Shared>,
     sessions: Slab<sessions::Session>,
@@ -131,6 +134,7 @@ impl Mpi {
             requests: Slab::new(),
             tools: tools::Tools::new(),
             traffic: Mutex::new(messages::Traffic::new()),
+            questions: AtomicUsize::new(0),
             handlers: Slab::new(),
             infos: Slab::new(),
             sessions: Slab::new(),

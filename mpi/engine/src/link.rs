@@ -245,6 +245,8 @@ pub struct Limits<'a> {
     pub unless: &'a dyn Fn() -> bool,
     /// Something else may come that changes `unless`: it is woken by whatever comes.
     pub by_anything: bool,
+    /// Another thread of this process may do something meanwhile: it is none that only waits.
+    pub beside: bool,
 }
 
 /// Where the members of a communicator meet.
@@ -290,6 +292,12 @@ pub trait Link: Debug + Send + Sync {
     /// A process, if it waits, shall look what limits it.
     fn wake(&self, process: Process);
 
+    /// Whether a process has ended MPI: it receives nothing any more, and has sent all that it ever will.
+    /// None: that is not known here.
+    fn has_left(&self, _: Process) -> Option<bool> {
+        None
+    }
+
     /// By one process for all: a place where these will meet.
     ///
     /// # Errors
@@ -302,7 +310,7 @@ pub trait Link: Debug + Send + Sync {
     /// For people who look from outside: this process ends in this call.
     fn ends_in(&self, _call: Option<&'static str>) {}
 
-    /// The same: this process has begun with MPI, or has ended that.
+    /// This process has begun with MPI, or has ended that.
     fn set_begun(&self, _begun: bool) {}
 
     /// The same: this is what a place is called.

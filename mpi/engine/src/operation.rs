@@ -12,6 +12,7 @@ use bdrun_worker::front::Need;
 
 use crate::Mpi;
 use crate::args::Status;
+use crate::asleep::{self, Others};
 use crate::failure::{Answer, Failure};
 use crate::link::{Awaited, Limits, Link, Meeting};
 use crate::looks::{Looks, Next};
@@ -71,6 +72,8 @@ pub enum Waits {
     Meeting(Arc<dyn Meeting>, Finish),
     /// Others; what is told of it is told of the last.
     All(Vec<Arc<Operation>>),
+    /// Parts of one message, of which this is told.
+    Parts(Vec<Arc<Operation>>, Status),
 }
 
 impl fmt::Debug for Waits {
@@ -80,7 +83,7 @@ impl fmt::Debug for Waits {
             Self::Receipt(Receipt { context, source, .. }) => write!(f, "a receipt of {context}: {source}"),
             Self::Word => write!(f, "a word"),
             Self::Meeting(meeting, _) => write!(f, "{meeting:?}"),
-            Self::All(all) => write!(f, "{all:?}"),
+            Self::All(all) | Self::Parts(all, _) => write!(f, "{all:?}"),
         }
     }
 }
@@ -156,6 +159,13 @@ impl Operation {
         matches!(&*state, State::Waits(Waits::Meeting(meeting, _)) if meeting.is_due())
     }
 
+    /// The status of the last of these and the first failure, if all are complete.
+    fn look_at(all: &[Arc<Self>]) -> Option<(Option<Status>, Option<Failure>)> {
+        let mut all: Vec<Done> = all.iter().map(|one| one.look()).collect::<Option<_>>()?;
+        let failure = all.iter_mut().find_map(|done| done.failure.take());
+        Some((all.last().map(|last| last.status), failure))
+    }
+
     /// What became of it, if it is complete. Does what can be done for that without waiting.
     pub fn look(&self) -> Option<Done> {
         let mut state = self.lock();
@@ -165,10 +175,11 @@ impl Operation {
                 return None;
             }
             State::Waits(Waits::All(all)) => {
-                let all: Option<Vec<Done>> = all.iter().map(|one| one.look()).collect();
-                let mut all = all?;
-                let failure = all.iter_mut().find_map(|done| done.failure.take());
-                let status = all.last().map_or(Status::EMPTY, |last| last.status);
+                let (last, failure) = Self::look_at(all)?;
+                *state = State::Done(Done { status: last.unwrap_or(Status::EMPTY), failure });
+            }
+            State::Waits(Waits::Parts(parts, status)) => {
+                let (status, (_, failure)) = (*status, Self::look_at(parts)?);
                 *state = State::Done(Done { status, failure });
             }
             State::Waits(Waits::Meeting(meeting, _)) => match meeting.is_complete() {
@@ -267,7 +278,7 @@ impl Operation {
                 drop(state);
                 meeting.wait(limits);
             }
-            State::Waits(Waits::All(all)) => {
+            State::Waits(Waits::All(all) | Waits::Parts(all, _)) => {
                 let first = all.iter().find(|one| one.look().is_none()).cloned();
                 drop(state);
                 if let Some(first) = first {
@@ -285,7 +296,7 @@ impl Operation {
 /// What threads know of each other.
 #[derive(Debug)]
 pub struct Threads {
-    /// Another thread than the one that initialised MPI waits, or has waited.
+    /// Another thread than the one that initialised MPI sends, looks or waits, or has done so.
     several: AtomicBool,
     waiting: AtomicU32,
     /// How often one has found what another may wait for.
@@ -293,18 +304,24 @@ pub struct Threads {
     looks: Mutex<Looks>,
     /// Something else was done since the last look, or one has found something.
     acted: AtomicBool,
+    /// As the kernel knows them.
+    others: Others,
 }
 
-/// How long a thread waits at a time where others may have to do something first, which they cannot while the
-/// process's memory is out.
-const A_WHILE: Duration = Duration::from_secs(1);
+/// How long a thread waits at a time where others may have to do something first: they may send something
+/// without which all ranks wait, and cannot while the process's memory is out.
+pub(crate) const A_WHILE: Duration = Duration::from_secs(1);
+/// The same before it is known whether they can do anything, which takes time.
+const A_SHORT_WHILE: Duration = Duration::from_millis(100);
+/// How often it is looked whether a process goes on of which an answer is awaited.
+const A_LOOK: Duration = Duration::from_millis(100);
 
 impl Threads {
     /// None waits.
     pub const fn new() -> Self {
         let (several, waiting) = (AtomicBool::new(false), AtomicU32::new(0));
         let (looks, acted) = (Mutex::new(Looks::none()), AtomicBool::new(false));
-        Self { several, waiting, found: AtomicU64::new(0), looks, acted }
+        Self { several, waiting, found: AtomicU64::new(0), looks, acted, others: Others::new() }
     }
 
     fn looks(&self) -> MutexGuard<'_, Looks> {
@@ -313,13 +330,13 @@ impl Threads {
 
     /// The program has sent something, waited for something, or found what it looked for: it does not only
     /// look.
-    pub(crate) fn act(&self) {
+    fn act(&self) {
         if !self.acted.load(Relaxed) {
             self.acted.store(true, Relaxed);
         }
     }
 
-    /// Whether none but the thread that initialised MPI has ever waited.
+    /// Whether none but the thread that initialised MPI has ever sent anything, looked or waited.
     pub(crate) fn is_one(&self) -> bool {
         !self.several.load(SeqCst)
     }
@@ -335,6 +352,42 @@ impl Threads {
 }
 
 impl Mpi {
+    /// A thread is in a call in which others may wait for what it finds, and it for what they find.
+    #[inline]
+    pub(crate) fn note_thread(&self) {
+        if !self.is_main_thread() && self.threads.is_one() {
+            self.threads.several.store(true, SeqCst);
+        }
+    }
+
+    /// The program has sent something.
+    #[inline]
+    pub(crate) fn act(&self) {
+        self.threads.act();
+        self.note_thread();
+    }
+
+    /// How long a thread may wait now, if not without end; in `vain`: nothing has come for as long as it has
+    /// waited just now. Who waits without end is part of a deadlock where all ranks do: so nobody does while
+    /// another thread of this process may call MPI.
+    fn at_most(&self, link: &dyn Link, vain: bool) -> Option<Duration> {
+        if self.questions.load(SeqCst) > 0 {
+            return Some(A_LOOK);
+        }
+        // What a program has promised of its threads it keeps, but for one of which others are seen.
+        let may_be_several = self.life.is_for_several() || !self.threads.is_one();
+        if !may_be_several || asleep::is_alone() {
+            return None;
+        }
+        // Where memory is short it may leave for the wait, and is not to be brought back only to look.
+        let is_worth_a_look = vain || link.others_need().leaving.is_some();
+        match is_worth_a_look {
+            true if self.threads.others.sleep(vain) => None,
+            true => Some(A_WHILE),
+            false => Some(A_SHORT_WHILE),
+        }
+    }
+
     /// Waits until there is something to tell, taking in what comes; `wait` waits for it. Every call that may
     /// block blocks here.
     pub(crate) fn wait_for<T>(
@@ -344,21 +397,22 @@ impl Mpi {
     ) -> Answer<T> {
         let link = self.link()?;
         self.threads.act();
+        let mut vain = false;
         loop {
             let seen = self.threads.found.load(SeqCst);
             self.progress()?;
             if let Some(found) = found()? {
                 return Ok(found);
             }
-            if !self.is_main_thread() {
-                self.threads.several.store(true, SeqCst);
-            }
-            let at_most = self.threads.several.load(SeqCst).then_some(A_WHILE);
+            let at_most = self.at_most(&**link, vain);
+            let begun = at_most.map(|_| Instant::now());
             let by_anything = link.is_early();
             let unless = || self.threads.found.load(SeqCst) != seen || (by_anything && self.open.is_due());
             self.threads.waiting.fetch_add(1, SeqCst);
-            wait(&**link, Limits { at_most, unless: &unless, by_anything });
+            let beside = at_most.is_some();
+            wait(&**link, Limits { at_most, unless: &unless, by_anything, beside });
             self.threads.waiting.fetch_sub(1, SeqCst);
+            vain = at_most.zip(begun).is_some_and(|(at_most, begun)| begun.elapsed() >= at_most);
             // What else has come can be taken in by the next call. Among many ranks on few processors
             // whatever is touched is in no cache.
             if let Some(found) = found()? {
@@ -406,7 +460,8 @@ impl Mpi {
             Next::Wait(at_most) => at_most,
         };
         let unless = || self.threads.found.load(SeqCst) != seen;
-        let limits = Limits { at_most: Some(at_most), unless: &unless, by_anything: false };
+        let (at_most, by_anything) = (Some(at_most), false);
+        let limits = Limits { at_most, unless: &unless, by_anything, beside: false };
         link.wait(Awaited::Anything, limits);
         self.threads.looks().waited(Instant::now());
         self.progress()?;

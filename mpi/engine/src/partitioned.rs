@@ -12,14 +12,14 @@ use bdrun_mpi_core::group::Process;
 use bdrun_mpi_core::matching::Want;
 
 use crate::Mpi;
-use crate::args::{Buffer, Ints};
+use crate::args::{Buffer, Ints, Status};
 use crate::calls::Partitioned;
 use crate::comm::Communicator;
 use crate::communicators::{bytes_of, numbers_in};
 use crate::datatypes::memory::Span;
 use crate::failure::{Answer, Failure};
 use crate::handle::{Comm, Datatype, Info, Request};
-use crate::messages::{self, MOST_TAG};
+use crate::messages::{self, FROM_NOBODY, MOST_TAG};
 use crate::operation::{Done, Operation, Waits};
 
 /// Contexts of parts, and of announcements, behind that of the communicator.
@@ -62,6 +62,7 @@ pub struct Receives {
     comm: Arc<Communicator>,
     /// From whom; nobody.
     from: Option<u32>,
+    tag: i32,
     span: Span,
     partitions: i64,
     announcement: Announcement,
@@ -125,6 +126,13 @@ impl Receives {
         }))
     }
 
+    /// What is told of the whole, however many parts it was sent in.
+    fn status(&self) -> Status {
+        let source = self.from.map_or(FROM_NOBODY.source, i64::from);
+        let count = self.span.bytes() as i64;
+        Status { source, tag: self.tag.into(), error: None, count, cancelled: false }
+    }
+
     /// Whether a part of the receiver's has come.
     fn has_come(&self, part: i64) -> Answer<bool> {
         let started = lock(&self.started);
@@ -182,7 +190,7 @@ impl Mpi {
                 *lock(&receives.started) = None;
                 if receives.from.is_none() {
                     *lock(&receives.started) = Some(vec![]);
-                    return Ok(Operation::complete(Done::well()));
+                    return Ok(Operation::complete(Done { status: FROM_NOBODY, failure: None }));
                 }
                 lock(&self.unknown.list).push((parts.clone(), operation.clone()));
                 self.progress()?;
@@ -211,12 +219,13 @@ impl Mpi {
                 }
             });
         }
+        let any = !due.is_empty();
         for (parts, operation, channel) in due {
             let Parts::Receives(receives) = &*parts else { continue };
             match channel.and_then(|channel| self.receive_parts(receives, channel)) {
                 Ok(all) => {
                     *lock(&receives.started) = Some(all.clone());
-                    operation.set_waits(Waits::All(all));
+                    operation.set_waits(Waits::Parts(all, receives.status()));
                 }
                 Err(failure) => {
                     // Nothing more arrives: who looks for a part is not to look for ever.
@@ -224,6 +233,10 @@ impl Mpi {
                     operation.finish(Done { failure: Some(failure), ..Done::well() });
                 }
             }
+        }
+        // All parts may have come before, and another thread waits for them.
+        if any {
+            self.tell_threads();
         }
         Ok(())
     }
@@ -306,7 +319,7 @@ impl Partitioned for Mpi {
         };
         let announcement = Announcement { operation, bytes };
         let started = Mutex::new(None);
-        let receives = Receives { comm: comm.clone(), from, span, partitions, announcement, started };
+        let receives = Receives { comm: comm.clone(), from, tag, span, partitions, announcement, started };
         Ok(self.new_parts(comm, Arc::new(Parts::Receives(receives)), Self::start_parts))
     }
 

@@ -10,6 +10,7 @@ use bdrun_mpi_core::error::Class;
 
 use crate::Mpi;
 use crate::args::{Handles, IntsOut, Status, Statuses};
+use crate::asleep;
 use crate::calls::Requests;
 use crate::comm::Communicator;
 use crate::failure::{Answer, Failure, Told, number};
@@ -17,7 +18,7 @@ use crate::general::General;
 use crate::groups::UNDEFINED;
 use crate::handle::{Datatype, Request as Handle};
 use crate::link::{Awaited, Limits, Link};
-use crate::operation::{Done, Operation, Waits};
+use crate::operation::{A_WHILE, Done, Operation, Waits};
 use crate::partitioned::Parts;
 
 /// Begins the operation of a persistent request once more.
@@ -289,6 +290,14 @@ fn wait_first(all: &[Waited], link: &dyn Link, limits: Limits<'_>) {
 }
 
 fn wait_any(all: &[Waited], link: &dyn Link, limits: Limits<'_>) {
+    let is_general = |one: &Waited| one.request.as_ref().is_some_and(|request| request.general.is_some());
+    // Another thread may be about to do what such a one stands for, whatever is promised of threads.
+    let is_done_by_another =
+        !asleep::is_alone() && all.iter().any(|one| one.operation.is_some() && is_general(one));
+    let limits = match limits.at_most {
+        None if is_done_by_another => Limits { at_most: Some(A_WHILE), beside: true, ..limits },
+        _ => limits,
+    };
     let mut active = all.iter().filter_map(|one| one.operation.as_ref());
     match (active.next(), active.next()) {
         (Some(only), None) => only.wait(link, limits),

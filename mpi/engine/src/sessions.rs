@@ -80,6 +80,9 @@ impl Mpi {
         self.begin()?;
         let _one = self.life.lock();
         self.link()?.set_begun(true);
+        if level == LEVELS[3] {
+            self.life.set_for_several();
+        }
         Ok(self.sessions.add(Arc::new(Session {
             number: NEXT.fetch_add(1, SeqCst),
             handler: Mutex::new(handler),

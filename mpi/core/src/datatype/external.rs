@@ -197,8 +197,12 @@ fn quad(extended: &[u8]) -> u128 {
 /// The inverse; what does not fit is cut off.
 fn extended(quad: u128) -> [u8; 16] {
     let high = (quad >> 112) as u16;
-    let fraction = ((quad << 16) >> 65) as u64 & !(1 << 63);
+    let mut fraction = ((quad << 16) >> 65) as u64 & !(1 << 63);
     let is_normal = high & 0x7fff != 0;
+    // No number stays none: without a fraction it would be infinity.
+    if high & 0x7fff == 0x7fff && fraction == 0 && quad << 16 != 0 {
+        fraction = 1 << 62;
+    }
     let fraction = fraction | (u64::from(is_normal) << 63);
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&fraction.to_le_bytes());

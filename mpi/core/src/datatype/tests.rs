@@ -432,6 +432,15 @@ fn external_numbers_are_those_of_the_standard() {
         // SAFETY: `back` is one of it.
         unsafe { Datatype::basic(Basic::LongDouble).unpack_external(back.as_mut_ptr(), 1, &quad) };
         assert_eq!(back[..10], long_double[..10]);
+        // No number, said by a bit that there is no room for, is not infinity.
+        for (last, fraction) in [(0, 1_u64 << 63), (1, 0b11 << 62)] {
+            let mut quad = [0; 16];
+            quad[..2].copy_from_slice(&[0xff, 0xff]);
+            quad[15] = last;
+            // SAFETY: as above.
+            unsafe { Datatype::basic(Basic::LongDouble).unpack_external(back.as_mut_ptr(), 1, &quad) };
+            assert_eq!(back[..10], [&fraction.to_le_bytes()[..], &[0xff, 0xff]].concat());
+        }
     }
 }
 

@@ -199,6 +199,13 @@ impl Types {
         self.add(of.clone())
     }
 
+    /// The same, to be used as it is.
+    pub fn again_committed(&self, of: &Type) -> Answer<Datatype> {
+        let handle = self.again(of);
+        self.get(handle)?.committed.store(true, Ordering::Relaxed);
+        Ok(handle)
+    }
+
     /// The predefined datatype without a name that answers what a program asks for.
     fn find(&self, basic: Basic, combiner: Combiner, asked: &[i64]) -> Datatype {
         let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);

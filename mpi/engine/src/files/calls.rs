@@ -172,7 +172,7 @@ impl Mpi {
     }
 
     /// Something that the first process does for all, who know what became of it.
-    fn file_by_first(
+    pub(super) fn file_by_first(
         &self,
         open: &Open,
         name: &'static str,
@@ -350,7 +350,8 @@ impl Files for Mpi {
         }
         // SAFETY: the caller's: there is room for the longest.
         unsafe { text::write(datarep, self.face().limits.datarep, &seen.datarep) };
-        Ok((seen.view.disp, self.types.again(&seen.etype), self.types.again(&seen.filetype)))
+        let [etype, filetype] = [&seen.etype, &seen.filetype].map(|of| self.types.again_committed(of));
+        Ok((seen.view.disp, etype?, filetype?))
     }
 
     unsafe fn file_open(&self, comm: Comm, filename: *const c_char, amode: i64, info: Info) -> Answer<File> {

@@ -277,10 +277,14 @@ impl Mpi {
         // way.
         self.all_are_here(&open, "MPI_File_close")?;
         self.files.take(handle).ok_or(Class::File)?;
+        let removed = if open.mode & DELETE_ON_CLOSE != 0 {
+            // Before anybody goes on: from then on another file may have the name.
+            self.file_by_first(&open, "MPI_File_close", 0, || std::fs::remove_file(&open.path))
+        } else {
+            Ok(())
+        };
         synced?;
-        if open.mode & DELETE_ON_CLOSE != 0 && open.comm.rank == 0 {
-            std::fs::remove_file(&open.path).map_err(|error| failed(&open.path, &error))?;
-        }
+        removed?;
         Ok(File::NULL)
     }
 }

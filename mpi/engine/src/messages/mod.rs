@@ -103,13 +103,15 @@ pub struct Traffic {
     matcher: Matcher<Receive, Arrived>,
     /// Synchronous sends that wait for a word, by number.
     awaited: Option<HashMap<u32, Arc<Operation>>>,
+    /// Of these, those that were asked back.
+    questions: Vec<Receipt>,
     next: u32,
 }
 
 impl Traffic {
     /// None.
     pub const fn new() -> Self {
-        Self { matcher: Matcher::new(), awaited: None, next: 0 }
+        Self { matcher: Matcher::new(), awaited: None, questions: vec![], next: 0 }
     }
 
     /// Awaits a receipt under a number that no other has, however long that waits.
@@ -138,7 +140,7 @@ fn status_of(envelope: Envelope, bytes: u64) -> Status {
 }
 
 /// What is told of a receive from `MPI_PROC_NULL`.
-const FROM_NOBODY: Status =
+pub const FROM_NOBODY: Status =
     Status { source: PROC_NULL, tag: ANY_TAG, error: None, count: 0, cancelled: false };
 
 /// The bytes of a span, as they are moved.
@@ -215,7 +217,7 @@ impl Mpi {
             self.traffic().awaited.get_or_insert_default().remove(number);
         }
         sent?;
-        self.threads.act();
+        self.act();
         self.tools.sent(span.bytes());
         Ok(operation.map_or_else(|| Operation::complete(Done::well()), |(_, operation)| operation))
     }
@@ -255,10 +257,13 @@ impl Mpi {
     /// Takes in what has come.
     pub(crate) fn progress(&self) -> Answer<()> {
         let link = self.link()?;
+        self.note_thread();
         let (mut matched, mut words, mut answers) = (vec![], vec![], vec![]);
         let mut traffic = self.traffic();
+        // What they have said was said before, and is taken in now.
+        let left = traffic.who_have_left(&**link);
         let Traffic { matcher, awaited, .. } = &mut *traffic;
-        let (mut any, mut kept) = (false, Ok(()));
+        let (mut any, mut probed, mut kept) = (false, false, Ok(()));
         let received = link.receive(&mut |head, come| {
             match head.mode {
                 Mode::Received(number) | Mode::TakenBack(number) => {
@@ -285,16 +290,22 @@ impl Mpi {
             match (receive, come.keep()) {
                 (Some(receive), Ok(parcel)) => matched.push((receive, envelope, Arrived { parcel, mode })),
                 (None, Ok(parcel)) if is_asked => self.active.add_come(head, parcel),
-                (None, Ok(parcel)) => matcher.keep(context, envelope, Arrived { parcel, mode }),
+                (None, Ok(parcel)) => {
+                    matcher.keep(context, envelope, Arrived { parcel, mode });
+                    probed = true;
+                }
                 (Some(receive), Err(failure)) => {
                     receive.operation.finish(Done { failure: Some(failure), ..Done::well() });
+                    any = true;
                 }
                 (None, Err(failure)) => kept = Err(failure),
             }
         });
+        words.extend(self.settle_questions(&mut traffic, &left));
         drop(traffic);
-        // What came before something that is damaged has come.
-        any |= !words.is_empty() || !matched.is_empty();
+        // What came before something that is damaged has come. Another thread may look for what is kept; of
+        // one that begins to look later this is told by what it finds.
+        any |= !words.is_empty() || !matched.is_empty() || (probed && !self.threads.is_one());
         words.into_iter().for_each(|(operation, done)| operation.finish(done));
         for (receive, envelope, message) in matched {
             self.deliver(receive, envelope, &message);
@@ -371,7 +382,7 @@ impl Mpi {
         bytes: &[u8],
     ) -> Answer<()> {
         let (context, source) = (comm.place()?.context + behind, comm.rank as u32);
-        self.threads.act();
+        self.act();
         self.link()?.send(to, Head { context, source, tag, mode: Mode::Plain }, &[bytes])
     }
 

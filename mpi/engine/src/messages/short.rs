@@ -77,7 +77,7 @@ impl Mpi {
         // SAFETY: the caller's.
         let sent = node.send_at(to, head, &[unsafe { std::slice::from_raw_parts(at, bytes) }]);
         if sent.is_ok() {
-            self.threads.act();
+            self.act();
             self.tools.sent(bytes as u64);
         }
         Some(sent)
@@ -115,7 +115,7 @@ impl Mpi {
         if !self.threads.is_one() || !self.is_main_thread() || !self.traffic().matcher.is_empty() {
             return None;
         }
-        self.threads.act();
+        self.act();
         loop {
             if !node.looks() {
                 return None;

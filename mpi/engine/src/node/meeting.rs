@@ -1,7 +1,7 @@
 //! Collectives in the segment: coming to one, now or when others have left the one before it there.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use bdrun_ipc::collective::{self, Arrival, Comm, name_hash};
 use bdrun_ipc::segment::Waiting;
@@ -190,6 +190,7 @@ impl Early {
         let mut seats = self.lock();
         let Seats { all, closed } = &mut *seats;
         let mut result = Ok(());
+        let before = all.len();
         all.retain(|late| match late.come(self.rank) {
             Ok(done) => !done,
             Err(failure) => {
@@ -198,6 +199,10 @@ impl Early {
             }
         });
         self.count.store(all.len(), SeqCst);
+        if all.len() < before {
+            // Another thread may wait there, and was not to be woken before it had come.
+            self.rank.wake(self.rank.number());
+        }
         closed.retain(|comm| {
             let waits = all.iter().any(|late| late.seat.comm == *comm);
             if !waits {
@@ -310,6 +315,22 @@ impl<'a> Here<'a> {
             State::Failed(failure) => Err(failure.clone()),
         }
     }
+
+    /// Whether it may be complete, or it is known that it will not be. Allocates nothing, and waits for no
+    /// other thread: one that is about to come for this one may change that.
+    fn may_go_on(&self) -> bool {
+        let state = match self.late.as_ref().map(|late| late.state.try_lock()) {
+            None => return self.seat.is_due(self.rank),
+            Some(Err(TryLockError::WouldBlock)) => return true,
+            Some(Err(TryLockError::Poisoned(poisoned))) => poisoned.into_inner(),
+            Some(Ok(state)) => state,
+        };
+        match &*state {
+            State::Come => self.seat.is_due(self.rank),
+            State::Failed(_) => true,
+            State::Early(_) | State::Abandoned(_) => false,
+        }
+    }
 }
 
 impl Drop for Here<'_> {
@@ -354,16 +375,12 @@ impl Meeting for Here<'_> {
     }
 
     fn is_due(&self) -> bool {
-        self.has_come().map_or(true, |has_come| has_come && self.seat.is_due(self.rank))
+        self.may_go_on()
     }
 
     fn wait(&self, limits: Limits<'_>) {
-        let (seat, come) = (&self.seat, self.has_come());
-        let (cannot, has_come) = (come.is_err(), come == Ok(true));
-        let waiting = Waiting::Collective { comm: seat.comm.index(), number: seat.number };
-        Node::wait_as(self.rank, &self.early, waiting, limits, || {
-            cannot || has_come && seat.is_due(self.rank)
-        });
+        let waiting = Waiting::Collective { comm: self.seat.comm.index(), number: self.seat.number };
+        Node::wait_as(self.rank, &self.early, waiting, limits, || self.may_go_on());
     }
 }
 

@@ -16,6 +16,7 @@ mod meeting;
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use bdrun_ipc::collective::{CONTEXTS, Comm};
 use bdrun_ipc::critical;
@@ -23,6 +24,7 @@ use bdrun_ipc::far::{Change, Notice};
 use bdrun_ipc::inbox::{self, Arrived};
 use bdrun_ipc::lane::{self, Came, Lying, Way};
 use bdrun_ipc::segment::{Segment, Waiting};
+use bdrun_ipc::state::State;
 use bdrun_mpi_core::error::Class;
 use bdrun_mpi_core::group::Process;
 use bdrun_worker::front::{Need, Rank};
@@ -37,6 +39,14 @@ pub use direct::Direct;
 use meeting::{Combiner, Early, Here};
 
 const _: () = assert!(ONESELF.context == CONTEXTS);
+
+/// `RankBlock::attached` of who is in MPI, and of who has ended it. (Others look whether it is 0.)
+const ATTACHED: u32 = 1;
+/// See [`ATTACHED`].
+const LEFT: u32 = 2;
+
+/// How often a thread looks that does not wait as the rank.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// This process among those of its node.
 #[derive(Debug)]
@@ -113,6 +123,16 @@ impl Node {
         }
         if let Some(call) = current_call() {
             segment.rank(number).set_call(call);
+        }
+        if limits.beside && segment.is_spread() {
+            // Masters of other nodes do not hear that this one will go on, only whether it waits.
+            let begun = Instant::now();
+            while rank.others_need().leaving.is_none() {
+                if satisfied() || limits.at_most.is_some_and(|most| begun.elapsed() >= most) {
+                    return;
+                }
+                std::thread::sleep(LOOK);
+            }
         }
         rank.sleep(limits.at_most, waiting, satisfied);
     }
@@ -226,6 +246,12 @@ impl Link for Node {
         self.rank.wake(process);
     }
 
+    fn has_left(&self, process: Process) -> Option<bool> {
+        let segment = self.segment();
+        let block = segment.is_here(process).then(|| segment.rank(process))?;
+        Some(block.attached.load(SeqCst) == LEFT || block.word.load().state() == State::Exited)
+    }
+
     fn open(&self, members: &[Process]) -> Answer<Place> {
         let segment = self.segment();
         if members == [self.rank.number()] {
@@ -257,6 +283,7 @@ impl Link for Node {
     fn set_begun(&self, begun: bool) {
         let block = self.segment().rank(self.rank.number());
         block.begun.store(begun.into(), SeqCst);
+        block.attached.store(if begun { ATTACHED } else { LEFT }, SeqCst);
         if begun {
             crash::watch(block);
         }

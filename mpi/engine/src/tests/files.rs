@@ -9,11 +9,12 @@ use bdrun_mpi_core::error::{Class, Code};
 use super::{Well, run};
 use crate::Mpi;
 use crate::args::Buffer;
-use crate::calls::{Datatypes, Files, Messages};
+use crate::calls::{Collectives, Datatypes, Files, Messages};
 use crate::face::Object;
 use crate::failure::number;
 use crate::handle::{Comm, Datatype, File, Info};
 
+const BYTE: Datatype = Datatype(0x247);
 const INT: Datatype = Datatype(0x209);
 const LONG: Datatype = Datatype(0x20a);
 const DOUBLE: Datatype = Datatype(0x214);
@@ -93,6 +94,61 @@ fn external32_is_big_endian_on_disk_and_comes_back() {
             assert_eq!((disp, etype), (begin, DOUBLE));
             assert_eq!(std::ffi::CStr::from_ptr(name.as_ptr()), c"external32");
             mpi.file_close(file).expect("closed");
+        }
+    });
+}
+
+/// What is told of a view can be set again as it is: both datatypes are committed.
+#[test]
+fn a_view_can_be_set_again() {
+    run(1, |mpi, _| {
+        // SAFETY: buffers of the size that is said; strings end.
+        unsafe {
+            let file = open(mpi, "again");
+            let pair = mpi.type_commit(mpi.type_contiguous(2, INT, false).expect("made")).expect("committed");
+            let other = mpi.type_create_resized(pair, 0, 16, false).expect("made");
+            let other = mpi.type_commit(other).expect("committed");
+            let native = c"native".as_ptr();
+            mpi.file_set_view(file, 8, pair, other, native, Info::NULL).expect("set");
+            let (disp, etype, filetype) = mpi.file_get_view(file, [0; 128].as_mut_ptr()).expect("it has one");
+            mpi.file_set_view(file, 0, BYTE, BYTE, native, Info::NULL).expect("set");
+            assert_eq!(mpi.file_set_view(file, disp, etype, filetype, native, Info::NULL), Ok(()));
+            mpi.file_write(file, at(&mut [1_i32, 2, 3, 4]), 2, pair).expect("written");
+            let bytes = std::fs::read(path("again")).expect("it is there");
+            assert_eq!(bytes, [0_i32, 0, 1, 2, 0, 0, 3, 4].map(i32::to_ne_bytes).concat());
+            for made in [etype, filetype] {
+                mpi.type_free(made).expect("they are the program's");
+            }
+            mpi.file_close(file).expect("closed");
+        }
+    });
+}
+
+/// Whoever goes on makes another of that name, which stays.
+#[test]
+fn a_file_is_deleted_before_its_close_is_over() {
+    run(2, |mpi, process| {
+        let name = CString::new(path("deleted").to_str().expect("a name")).expect("no zeros");
+        for round in 0..200_i32 {
+            // SAFETY: buffers of the size that is said; the name ends.
+            unsafe {
+                let file = open(mpi, "deleted");
+                assert_eq!(mpi.file_close(file), Ok(File::NULL));
+                if process == 1 {
+                    // MPI_MODE_CREATE | MPI_MODE_EXCL | MPI_MODE_RDWR
+                    let file = mpi.file_open(Comm::SELF, name.as_ptr(), 2 | 8 | 32, Info::NULL);
+                    let file = file.expect("there is none any more");
+                    mpi.file_write_at(file, 0, at(&mut [round]), 1, INT).expect("written");
+                    mpi.file_close(file).expect("closed");
+                }
+                mpi.barrier(Comm::WORLD).expect("all come");
+                assert_eq!(std::fs::read(path("deleted")).expect("it is there"), round.to_ne_bytes());
+                mpi.barrier(Comm::WORLD).expect("all come");
+                if process == 1 {
+                    mpi.file_delete(name.as_ptr(), Info::NULL).expect("it is there");
+                }
+                mpi.barrier(Comm::WORLD).expect("all come");
+            }
         }
     });
 }

@@ -80,6 +80,16 @@ fn stay(
     are(&[(a, a2), (b, b1)]);
 }
 
+#[test]
+fn the_length_of_what_is_not_there_is_left_as_it_was() {
+    run(1, |mpi, _| {
+        let info = made(mpi, &[(c"key", c"value")]);
+        // SAFETY: strings end.
+        let len = |key: &CStr| unsafe { mpi.info_get_valuelen(info, key.as_ptr(), 42) };
+        assert_eq!((len(c"key"), len(c"other")), (Ok((5, true)), Ok((42, false))));
+    });
+}
+
 /// The same of promises that are kept or not.
 const YES: [&CStr; 3] = [c"true", c"false", c"true"];
 

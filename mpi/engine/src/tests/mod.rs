@@ -11,13 +11,14 @@ mod messages;
 mod partitioned;
 mod places;
 mod sends;
+mod threads;
 mod tools;
 mod topologies;
 mod windows;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -76,6 +77,8 @@ struct Job {
     changed: Condvar,
     /// One of the processes has failed: the others need not wait for it.
     failed: AtomicBool,
+    /// How often a thread was told that another one has found something.
+    nudges: AtomicU32,
 }
 
 /// So many communicators there may be at a time.
@@ -93,7 +96,8 @@ impl Drop for Watched {
 impl Job {
     fn new(nodes: u32, processes: u32) -> Arc<Self> {
         let (shared, changed, failed) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
-        Arc::new(Self { processes, nodes, shared, changed, failed })
+        let nudges = AtomicU32::new(0);
+        Arc::new(Self { processes, nodes, shared, changed, failed, nudges })
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Shared) -> T) -> T {
@@ -196,11 +200,16 @@ impl Link for Thread {
     }
 
     fn nudge(&self) {
+        self.job.nudges.fetch_add(1, SeqCst);
         self.job.changed.notify_all();
     }
 
     fn wake(&self, _: Process) {
         self.job.changed.notify_all();
+    }
+
+    fn has_left(&self, process: Process) -> Option<bool> {
+        Some(self.job.with(|shared| shared.begun.get(&process) == Some(&false)))
     }
 
     fn open(&self, members: &[Process]) -> Answer<Place> {
@@ -264,9 +273,14 @@ thread_local! {
     static JOB: RefCell<Option<Arc<Job>>> = const { RefCell::new(None) };
 }
 
+/// The job of which this thread is a process.
+fn job() -> Arc<Job> {
+    JOB.with_borrow(|job| job.clone().expect("it is one of a job"))
+}
+
 /// How many places are open that were made, of all processes.
 fn places() -> usize {
-    JOB.with_borrow(|job| job.as_ref().expect("it is one of a job").with(|shared| shared.open.len()))
+    job().with(|shared| shared.open.len())
 }
 
 /// Runs the same in so many processes, which have initialised MPI.

@@ -1,8 +1,9 @@
 //! Messages in parts.
 
 use super::{Well, run, test, wait};
-use crate::args::{Buffer, Ints};
+use crate::args::{Buffer, Ints, Status};
 use crate::calls::{Datatypes, Partitioned, Requests};
+use crate::groups::PROC_NULL;
 use crate::handle::{Comm, Datatype, Info, Request};
 
 const INT: Datatype = Datatype(521);
@@ -102,6 +103,45 @@ fn channels_are_matched_in_order() {
             }
         }
     });
+}
+
+/// Of the whole, however many parts it was sent in; the second channel has other tags of its own.
+#[test]
+fn the_status_is_that_of_the_message() {
+    for (theirs, ours) in [(4, 1), (1, 6), (0, 3), (3, 0)] {
+        run(2, |mpi, process| {
+            let (mut data, each) = ([7; 12], if theirs * ours == 0 { 0 } else { 12 });
+            let of = |all: i64, parts: i64| if parts == 0 { 1 } else { all / parts };
+            // SAFETY: the data lives as long as the requests, and is left alone while they are active.
+            unsafe {
+                for _ in 0..2 {
+                    let at = buffer(&mut data);
+                    if process == 0 {
+                        let each = of(each, theirs);
+                        let request = mpi
+                            .psend_init(at, theirs, each, INT, 1, 5, Comm::WORLD, Info::NULL)
+                            .expect("made");
+                        mpi.start(request).expect("started");
+                        mpi.pready_range(0, theirs - 1, request).expect("ready");
+                        wait(mpi, request).expect("sent");
+                        mpi.request_free(request).expect("freed");
+                        continue;
+                    }
+                    let all = Status { source: 0, tag: 5, error: None, count: 4 * each, cancelled: false };
+                    // MPI_PROC_NULL; MPI_ANY_TAG
+                    let nobody = Status { source: PROC_NULL, tag: -2, count: 0, ..all };
+                    for (source, expected) in [(0, all), (PROC_NULL, nobody)] {
+                        let each = of(each, ours);
+                        let request = mpi.precv_init(at, ours, each, INT, source, 5, Comm::WORLD, Info::NULL);
+                        let request = request.expect("made");
+                        mpi.start(request).expect("started");
+                        assert_eq!(wait(mpi, request).expect("received").1, expected, "{theirs} {ours}");
+                        mpi.request_free(request).expect("freed");
+                    }
+                }
+            }
+        });
+    }
 }
 
 /// Parts that are not as large together are refused.

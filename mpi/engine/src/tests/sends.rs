@@ -1,5 +1,7 @@
 //! Sends that are cancelled, and those that need a buffer.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use bdrun_mpi_core::error::{Class, Code};
 
 use super::messages::{BYTE, INT, WORLD, at, class, into};
@@ -40,6 +42,31 @@ fn a_synchronous_send_that_was_cancelled_is_complete() {
                 mpi.recv(into(&mut data), 1, INT, 0, 0, WORLD).unwrap();
                 assert_eq!(data, [5]);
                 assert_eq!(mpi.iprobe(ANY_SOURCE, ANY_TAG, WORLD), Ok((false, Status::EMPTY)));
+            }
+        }
+    });
+}
+
+/// It makes no call any more in which it could answer (an example of the standard, section 11.2).
+#[test]
+fn a_synchronous_send_to_who_has_ended_mpi_can_be_cancelled() {
+    run(2, |mpi, process| {
+        if process == 1 {
+            return;
+        }
+        let data = [7_i32];
+        // SAFETY: buffers of the size that is said.
+        unsafe {
+            for number in 0..2 {
+                let begun = [0, 1].map(|tag| mpi.issend(at(&data), 1, INT, 1, tag, WORLD).unwrap());
+                begun.into_iter().for_each(|begun| _ = mpi.cancel(begun).unwrap());
+                let of_own = mpi.issend(at(&data), 1, INT, 0, number, WORLD).unwrap();
+                for begun in begun {
+                    assert!(super::wait(mpi, begun).unwrap().1.cancelled);
+                }
+                mpi.recv(into(&mut [0_i32]), 1, INT, 0, number, WORLD).unwrap();
+                assert!(!super::wait(mpi, of_own).unwrap().1.cancelled, "it was not asked back");
+                assert_eq!(mpi.questions.load(SeqCst), 0);
             }
         }
     });

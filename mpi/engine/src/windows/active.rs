@@ -164,7 +164,7 @@ impl Mpi {
         }
         let (to, said) = (window.comm.group.members()[target], Asked { id, deed, pieces }.said());
         window.asked[target].fetch_add(1, SeqCst);
-        self.threads.act();
+        self.act();
         self.link()?.send(to, window.head(ASK)?, &[&said, data]).inspect_err(|failure| {
             window.asked[target].fetch_sub(1, SeqCst);
             if let (Some(_), Some(operation)) = (window.replies().remove(&id), operation) {

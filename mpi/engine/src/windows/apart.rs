@@ -42,7 +42,7 @@ fn heard(target: usize, bytes: &[u8]) -> Option<Ticket> {
 impl Mpi {
     pub(super) fn say_apart(&self, window: &Window, to: usize, tag: i32, said: &[i64]) -> Answer<()> {
         let process = window.comm.group.members()[to];
-        self.threads.act();
+        self.act();
         self.link()?.send(process, window.head(tag)?, &[&bytes_of(said.iter().copied())])
     }
 

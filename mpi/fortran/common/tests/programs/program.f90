@@ -217,6 +217,9 @@ contains
     call check(keys == 1 .and. name == 'key', 'key of an info')
     call MPI_Info_get_valuelen(info, 'key', length, flag, ierror)
     call check(flag .and. length == 9, 'length in an info')
+    length = 42
+    call MPI_Info_get_valuelen(info, 'no key', length, flag, ierror)
+    call check(.not. flag .and. length == 42, 'no length in an info')
     name = repeat('#', 30)
     call MPI_Info_get(info, 'key  ', 30, name, flag, ierror)
     call check(flag .and. name == 'its value', 'value of an info')
