@@ -10,6 +10,9 @@ mod random;
 #[path = "hdf5/files.rs"]
 mod files;
 
+#[path = "hdf5/replaced.rs"]
+mod replaced;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -346,7 +346,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def to_hdf5(self, path, dataset, chunks=None, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a dataset of a new file of HDF5, likewise. `chunks`: how it is cut there; as its blocks, if that is not said.
-        A file with more than this dataset in it is not replaced."""
+        A file is not replaced if there is more than this dataset in it (attributes of the file, too), or may be: one that somebody
+        writes to, or that cannot be opened."""
         chunk = None if chunks is None else _lengths(chunks)
         to = {"hdf5": _path(path), "dataset": dataset, "chunk": chunk, "resume": bool(resume)}
         _compute([self], [to], memory, threads, scratch, statistics)

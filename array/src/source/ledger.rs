@@ -105,12 +105,20 @@ impl Ledger {
 fn lock(file: &File, path: &Path) -> io::Result<bool> {
     let until = Instant::now() + STARTED;
     loop {
-        match file.try_lock() {
-            Ok(()) => return is_named(file, path),
+    if is_locked_by_others(|| file.try_lock())? {
+        return Err(other("another run writes the same file".into()));
+    }
+    is_named(file, path)
+}
+
+/// Locks a file, if nobody else has a lock that stands against it.
+pub(super) fn is_locked_by_others(try_lock: impl Fn() -> Result<(), TryLockError>) -> io::Result<bool> {
+        match try_lock() {
+            Ok(()) => return Ok(false),
             Err(TryLockError::WouldBlock) if Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            Err(TryLockError::WouldBlock) => return Err(other("another run writes the same file".into())),
+            Err(TryLockError::WouldBlock) => return Ok(true),
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }

@@ -12,6 +12,9 @@ pub(super) type Id = i64;
 /// What is told of each chunk: its first element, its filters, where it lies, how long it is there.
 pub(super) type Told = unsafe extern "C" fn(*const u64, c_uint, u64, u64, *mut c_void) -> c_int;
 
+/// What is called for each attribute: of what, its name, what it is, what was given.
+pub(super) type Said = unsafe extern "C" fn(Id, *const c_char, *const c_void, *mut c_void) -> c_int;
+
 /// `H5Dchunk_iter`, which tells of all chunks of a dataset, each once.
 pub(super) type Visit = unsafe extern "C" fn(Id, Id, Told, *mut c_void) -> c_int;
 
@@ -76,6 +79,7 @@ table! {
     functions {
     H5get_libversion: fn(*mut c_uint, *mut c_uint, *mut c_uint) -> c_int;
     H5garbage_collect: fn() -> c_int;
+    H5Aiterate2: fn(Id, c_int, c_int, *mut u64, Said, *mut c_void) -> c_int;
     H5Eset_auto2: fn(Id, *const c_void, *mut c_void) -> c_int;
     H5Fopen: fn(*const c_char, c_uint, Id) -> Id;
     H5Fcreate: fn(*const c_char, c_uint, Id, Id) -> Id;
