@@ -21,7 +21,7 @@ import weakref
 
 import numpy as np
 
-from bdrun._library import library
+from bdrun._library import library, processors
 
 __all__ = ["Array", "asarray", "from_npy", "from_raw", "from_hdf5", "from_zarr", "full", "zeros", "ones", "compute", "Statistics"]
 
@@ -443,9 +443,12 @@ def _compute(arrays, to, memory, threads, scratch, statistics):
 
     memory = available_memory() if memory is None else parse_bytes(memory)
     scratch = scratch or scratch_folder()
-    threads = operator.index(threads or len(os.sched_getaffinity(0)))
-    # What is no text and no number is said before anything is begun.
-    how = _json({"memory": memory, "threads": threads, "scratch": _path(scratch), "to": to})
+    threads = 0 if threads is None else _number(threads)
+    if threads < 0:
+        raise ValueError(f"threads={threads}")
+    # Not said: as many as there are processors, or as there is memory for. What is no text and no number is said before anything
+    # is begun.
+    how = _json({"memory": memory, "threads": threads or processors(), "fewer": not threads, "scratch": _path(scratch), "to": to})
     handles = (ctypes.c_void_p * max(len(arrays), 1))(*(array._handle for array in arrays))
     blocks, did = (ctypes.c_void_p * max(len(arrays), 1))(), (ctypes.c_uint64 * 5)()
     computation = library().bdrun_compute_new()
