@@ -58,8 +58,13 @@ pub struct Prepared<'a> {
     kernels: Vec<Kernel>,
     sources: Vec<Arc<dyn Source>>,
     sinks: Vec<&'a dyn Sink>,
+    /// Bytes that a thread keeps beside blocks, once it has multiplied some.
+    packed: u64,
     settings: Settings,
 }
+
+/// Of each thread that computes or transfers: as much of its stack as it uses, and of its own heap.
+const THREAD: u64 = 1 << 20;
 
 /// What was done.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +104,7 @@ impl Settings {
             kernels: lowered.kernels,
             sources: lowered.sources,
             sinks: outputs.iter().map(|&(_, sink)| sink).collect(),
+            packed: lowered.packed,
             settings: self.clone(),
         })
     }
@@ -126,6 +132,40 @@ impl Prepared<'_> {
     pub fn within(mut self, budget: u64) -> Result<Self, Error> {
         self.plan = least_moved(&self.graph, &self.order, budget)?;
         Ok(self)
+    }
+
+    /// Bytes that each thread that computes takes beside blocks: a stack, a heap, and what is packed of
+    /// factors for products.
+    pub fn per_thread(&self) -> u64 {
+        THREAD + self.packed
+    }
+
+    /// On how many threads it runs.
+    pub fn threads(&self) -> Threads {
+        self.settings.threads
+    }
+
+    /// Bytes that all of its threads take beside blocks. Those for which there is no task have nothing to do.
+    pub fn beside(&self) -> u64 {
+        let Threads { compute, transfer } = self.settings.threads;
+        let compute = compute.min(self.graph.len()).max(1) as u64;
+        compute.saturating_mul(self.per_thread()).saturating_add(transfer as u64 * THREAD)
+    }
+
+    /// On no more threads than there are tasks, nor than leave half of so many bytes to blocks, and what the
+    /// largest task needs; but on one.
+    #[must_use]
+    pub fn on_fewer(mut self, free: u64) -> Self {
+        let least = self.graph.tasks().map(|task| self.graph.need(task)).max().unwrap_or(0);
+        let transfer = self.settings.threads.transfer as u64 * THREAD;
+        let room = (free / 2).min(free.saturating_sub(least)).saturating_sub(transfer);
+        let most =
+            usize::try_from(room / self.per_thread()).unwrap_or(usize::MAX).min(self.graph.len()).max(1);
+        if most < self.settings.threads.compute {
+            self.settings.threads.compute = most;
+            self.bound = order::bound(&self.graph, &self.order, most);
+        }
+        self
     }
 
     /// Does it, and puts what was written in its place.

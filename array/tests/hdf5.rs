@@ -10,6 +10,9 @@ mod random;
 #[path = "hdf5/files.rs"]
 mod files;
 
+#[path = "hdf5/replaced.rs"]
+mod replaced;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -273,6 +276,41 @@ with h5py.File(sys.argv[1], "w") as f:
         let block = source.read(&Region { start: vec![row, column], shape: vec![1, 1] }).unwrap();
         let wanted = if column == 1000 { 7 } else { 1000 * row + column };
         assert_eq!(block.elements::<i32>(), [wanted as i32], "{row}, {column}");
+    }
+}
+
+/// Chunks that nobody wrote, of datasets which do not say what is in them then: whatever reads them.
+#[test]
+fn what_has_no_fill_value_is_read() {
+    let _alone = alone();
+    const UNFILLED: &str = r#"
+import sys, ctypes, numpy as np, h5py
+names = [line.split()[-1] for line in open("/proc/self/maps") if "libhdf5" in line and "libhdf5_hl" not in line]
+set_fill = ctypes.CDLL(names[0]).H5Pset_fill_value
+set_fill.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+with h5py.File(sys.argv[1], "w") as f:
+    for name, time, zipped in [("undefined", None, 0), ("undefined-zipped", None, 1), ("never", h5py.h5d.FILL_TIME_NEVER, 0), ("never-zipped", h5py.h5d.FILL_TIME_NEVER, 1)]:
+        created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        created.set_chunk((4,))
+        if zipped:
+            created.set_deflate(1)
+        if time is None:
+            assert set_fill(created.id, h5py.h5t.NATIVE_DOUBLE.id, None) >= 0
+        else:
+            created.set_fill_value(np.array(7.0))
+            created.set_fill_time(time)
+        made = h5py.h5d.create(f.id, name.encode(), h5py.h5t.NATIVE_DOUBLE, h5py.h5s.create_simple((12,)), created)
+        h5py.Dataset(made)[:8] = np.arange(8.0)
+"#;
+    let Some((Directory(folder), python)) = &made("unfilled") else { return };
+    let file = folder.join("unfilled.h5");
+    let output = Command::new(python).args(["-c", UNFILLED]).arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for name in ["undefined", "undefined-zipped", "never", "never-zipped"] {
+        let source = Hdf5::open(&file, name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let block = source.read(&Region { start: vec![0], shape: vec![12] }).unwrap();
+        let want = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 0.0, 0.0, 0.0, 0.0];
+        assert_eq!(block.elements::<f64>(), want, "{name}");
     }
 }
 

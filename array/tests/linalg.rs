@@ -1,6 +1,6 @@
 //! Singular values and histograms, beside what defines them.
 
-use bdrun_array::{Array, Block, DType, Settings};
+use bdrun_array::{Array, Block, DType, Error, Settings};
 
 fn random(rows: usize, columns: usize) -> Block {
     let mut state = 1_u64;
@@ -57,6 +57,7 @@ fn factors_are_what_they_should_be() {
     let s = s[0].elements::<f32>();
     assert!(s[1] > 0.1 && s[2] < 1e-5, "{s:?}");
     assert!(a.expand_dims(0).unwrap().svd().is_err() && a.astype(DType::C64).svd().is_err());
+    assert!(matches!(a.expand_dims(0).unwrap().svd(), Err(Error::Unsupported(_))));
 }
 
 #[test]
@@ -101,11 +102,25 @@ fn quantiles_are_near_elements_of_their_rank() {
     let none = Array::from_block(Block::from_slice(&[3], &[1.0, f64::NAN, 2.0]).unwrap());
     assert!(compute(&[&none.quantiles(&[0.5]).unwrap()])[0].elements::<f64>()[0].is_nan());
     assert!(x.quantiles(&[1.5]).is_err());
+    // Infinities are elements, of which some are between others here.
+    let mut infinite = vec![f64::NEG_INFINITY; 100];
+    infinite.extend((1..=1000).map(f64::from).chain(std::iter::repeat_n(f64::INFINITY, 300)));
+    let x = Array::from_block(Block::from_slice(&[1400], &infinite).unwrap()).rechunk_regular(&[77]).unwrap();
+    let probabilities = [0, 99, 100, 101, 600, 1098, 1099, 1100, 1399].map(|rank| f64::from(rank) / 1399.0);
+    let found = compute(&[&x.quantiles(&probabilities).unwrap()]);
+    for (q, found) in probabilities.iter().zip(found[0].elements::<f64>()) {
+        // What is rounded may be of the rank before.
+        let near = |rank: f64| infinite[(rank as usize).min(1399)];
+        let is_one = |want: f64| *found == want || (found / want - 1.0).abs() < 0.0051;
+        assert!(is_one(near(q * 1399.0)) || is_one(near(q * 1399.0 - 1e-9)), "{q}: {found}");
+    }
     // Blocks of nothing, or of no number; sums that are infinite.
     for (values, chunk, want) in [
         (&[][..], 1, f64::NAN),
         (&[f64::NAN, f64::NAN, 1.0, 2.0], 2, f64::NAN),
         (&[1e308, 1e308, 1.2e308, 1.2e308], 2, 1e308),
+        (&[f64::NAN, f64::INFINITY, 1.0, 2.0], 2, f64::NAN),
+        (&[3.0, f64::INFINITY], 1, 3.0),
     ] {
         let array = Array::from_block(Block::from_slice(&[values.len()], values).unwrap());
         let found = compute(&[&array.rechunk_regular(&[chunk]).unwrap().quantiles(&[0.0]).unwrap()]);

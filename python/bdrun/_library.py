@@ -22,6 +22,7 @@ def library():
         several = ctypes.POINTER
         for name, result, arguments in [
             ("bdrun_error", ctypes.c_char_p, []),
+            ("bdrun_processors", u32, []),
             ("bdrun_graph_new", pointer, [u32, several(u32), several(u32), several(u32), several(u8), u64, u32]),
             ("bdrun_graph_free", None, [pointer]),
             ("bdrun_graph_handle", i32, [pointer, u32, u32, u64, u64]),
@@ -47,6 +48,11 @@ def library():
             function.restype, function.argtypes = result, arguments
         _library = loaded
     return _library
+
+
+def processors():
+    """How many threads can run at a time: as this process may use processors, or as the quota of its cgroup has."""
+    return library().bdrun_processors()
 
 
 def failed():

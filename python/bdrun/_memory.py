@@ -3,17 +3,17 @@
 import os
 
 
-def parse_bytes(value):
-    """Bytes, of a number or text as `400M`: K, M, G, T are powers of 1024."""
+def parse_bytes(value, what="memory"):
+    """Bytes, of a number or text as `400M`: K, M, G, T are powers of 1024. `what` it is, for messages."""
     if isinstance(value, str):
         text = value.strip().upper().removesuffix("IB").removesuffix("B")
         power = "KMGT".find(text[-1:]) + 1 if text else 0
         try:
             value = float(text[:-1] if power else text) * 1024**power
         except ValueError:
-            raise ValueError(f"memory {value!r} is no number of bytes; as 800M or 2G") from None
+            raise ValueError(f"{what} {value!r} is no number of bytes; as 800M or 2G") from None
     if not 0 < value < 1 << 62:
-        raise ValueError(f"memory of {value} bytes")
+        raise ValueError(f"{what} of {value} bytes")
     return int(value)
 
 

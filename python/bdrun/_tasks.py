@@ -67,16 +67,18 @@ def _fused(dsk, asked):
         for name in node.dependencies:
             users[name] = users.get(name, 0) + 1
 
-    def is_apart(node):
+    def is_apart(key):
+        node = dsk[key]
         if isinstance(node, DataNode):
             return sizeof(node.value) > SMALL
-        return isinstance(node, Alias) or getattr(node, "block_fusion", False)
+        # Tasks are fused by the names that they have themselves: in graphs made by hand some have none.
+        return isinstance(node, Alias) or getattr(node, "block_fusion", False) or node.key != key
 
     below = {}
     for key, node in dsk.items():
-        if len(node.dependencies) == 1 and not is_apart(node):
+        if len(node.dependencies) == 1 and not is_apart(key):
             (name,) = node.dependencies
-            if users[name] == 1 and name not in asked and not is_apart(dsk[name]):
+            if users[name] == 1 and name not in asked and not is_apart(name):
                 below[key] = name
     inner = set(below.values())
     fused, kinds = {}, {}

@@ -21,7 +21,7 @@ import weakref
 
 import numpy as np
 
-from bdrun._library import library
+from bdrun._library import library, processors
 
 __all__ = ["Array", "asarray", "from_npy", "from_raw", "from_hdf5", "from_zarr", "full", "zeros", "ones", "compute", "Statistics"]
 
@@ -54,6 +54,9 @@ def _raised():
     }  # fmt: skip
     if kind in kinds:
         return kinds[kind](text)
+    kind, _, number = kind.partition(" ")
+    if number.isdigit():
+        return OSError(int(number), text)  # which is a class of its own for many numbers
     return RuntimeError(text if kind == "RuntimeError" else f"{kind}:{text}")
 
 
@@ -122,8 +125,20 @@ def _operands(values, compares=False):
     return arrays, listed
 
 
-def _axes(axis):
-    return None if axis is None else [operator.index(at) for at in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+def _number(value, kind=OverflowError):
+    """An integer: neither a fraction nor one that nothing here is as large as."""
+    number = operator.index(value)
+    if abs(number) > MOST:
+        raise kind(f"{number} is too large")
+    return number
+
+
+def _numbers(values, kind=OverflowError):
+    return [_number(value, kind) for value in (values if isinstance(values, (tuple, list)) else (values,))]
+
+
+def _axes(axis, kind=OverflowError):
+    return None if axis is None else _numbers(axis, kind)
 
 
 def _dtype(dtype):
@@ -135,14 +150,29 @@ def _dtype(dtype):
 
 
 def _lengths(shape):
-    return [operator.index(length) for length in (shape if isinstance(shape, (tuple, list)) else (shape,))]
+    return _numbers(shape, ValueError)
+
+
+def _text(value, what):
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a str, and not {value!r}")
+    return value
+
+
+def _block(block):
+    """Bytes of blocks, as `memory` is given."""
+    if block is None:
+        return None
+    from bdrun._memory import parse_bytes
+
+    return parse_bytes(block, "block")
 
 
 def _one(axis):
     """One axis, which is not a truth value or a fraction."""
     if axis is None or isinstance(axis, (tuple, list)):
         raise NotImplementedError(f"axis={axis}: one axis")
-    return operator.index(axis)
+    return _number(axis)
 
 
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
@@ -224,7 +254,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return result if dtype is None else result.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **others):
-        name = {"matvec": None, "vecdot": None}.get(ufunc.__name__, ufunc.__name__)
+        # Others have made functions of the same names.
+        is_numpys = getattr(np, ufunc.__name__, None) is ufunc
+        name = ufunc.__name__ if is_numpys else None
         name = {"true_divide": "divide", "abs": "absolute", "mod": "remainder", "conj": "conjugate"}.get(name, name)
         if method == "__call__" and out is None and not {key for key, value in others.items() if value is not None}:
             if name in _UNARY:
@@ -242,7 +274,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 return _make("invert", [asarray(inputs[0])])[0]
         given = sorted(key for key, value in {"out": out, **others}.items() if value is not None)
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-        raise NotImplementedError(f"numpy.{name} of a bdrun.array.Array" + (f" with {', '.join(given)}" if given else ""))
+        name = f"numpy.{name}" if is_numpys else f"a function {name} that is not NumPy's"
+        raise NotImplementedError(f"{name} of a bdrun.array.Array" + (f" with {', '.join(given)}" if given else ""))
 
     def __array_function__(self, function, types, args, kwargs):
         ours = _FUNCTIONS.get(function.__name__)
@@ -326,9 +359,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         if not isinstance(chunks, (tuple, list)):
             chunks = (chunks,) * self.ndim
         if any(isinstance(one, (tuple, list)) for one in chunks):
-            lengths = [list(one) if isinstance(one, (tuple, list)) else _regular(one, length) for one, length in zip(chunks, self.shape)]
+            if len(chunks) != self.ndim:
+                raise ValueError(f"chunks along {len(chunks)} axes, of an array of {self.ndim}")
+            lengths = [_lengths(one) if isinstance(one, (tuple, list)) else _regular(one, length) for one, length in zip(chunks, self.shape)]
             return _make("rechunk", [self], chunks=lengths)[0]
-        return _make("rechunk_regular", [self], chunk=[int(one) for one in chunks])[0]
+        return _make("rechunk_regular", [self], chunk=_lengths(chunks))[0]
 
     def compute(self, memory=None, threads=None, scratch=None, statistics=None):
         """Its elements, as an array (a scalar, if it has no axis) of NumPy."""
@@ -346,9 +381,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def to_hdf5(self, path, dataset, chunks=None, memory=None, threads=None, scratch=None, resume=False, statistics=None):
         """Into a dataset of a new file of HDF5, likewise. `chunks`: how it is cut there; as its blocks, if that is not said.
-        A file with more than this dataset in it is not replaced."""
+        A file is not replaced if there is more than this dataset in it (attributes of the file, too), or may be: one that somebody
+        writes to, or that cannot be opened."""
         chunk = None if chunks is None else _lengths(chunks)
-        to = {"hdf5": _path(path), "dataset": dataset, "chunk": chunk, "resume": bool(resume)}
+        to = {"hdf5": _path(path), "dataset": _text(dataset, "dataset"), "chunk": chunk, "resume": bool(resume)}
         _compute([self], [to], memory, threads, scratch, statistics)
 
     def to_zarr(
@@ -362,6 +398,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _regular(chunk, length):
+    (chunk,) = _lengths(chunk)
     chunk = chunk or max(length, 1)
     return [min(chunk, length - at) for at in range(0, length, chunk)] or [0]
 
@@ -383,24 +420,26 @@ def asarray(value):
 
 
 def from_npy(path, block=None):
-    """The array in a file of NumPy, in blocks of at most so many bytes (8 MiB)."""
-    return _make("npy", path=_path(path), block=block)[0]
+    """The array in a file of NumPy, in blocks of at most so many bytes (8 MiB; a number, or text as "4M")."""
+    return _make("npy", path=_path(path), block=_block(block))[0]
 
 
 def from_raw(path, shape, dtype, offset=0, block=None):
     """Elements in a file, in C's order and little-endian, from an offset on."""
-    what = {"path": _path(path), "shape": _lengths(shape), "dtype": _dtype(dtype), "offset": operator.index(offset)}
-    return _make("raw", **what, block=block)[0]
+    if _number(offset) < 0:
+        raise ValueError(f"offset={offset}: it is from the beginning of the file")
+    what = {"path": _path(path), "shape": _lengths(shape), "dtype": _dtype(dtype), "offset": _number(offset)}
+    return _make("raw", **what, block=_block(block))[0]
 
 
 def from_hdf5(path, dataset, block=None):
     """A dataset of a file of HDF5, in blocks of whole chunks."""
-    return _make("hdf5", path=_path(path), dataset=dataset, block=block)[0]
+    return _make("hdf5", path=_path(path), dataset=_text(dataset, "dataset"), block=_block(block))[0]
 
 
 def from_zarr(path, block=None):
     """An array of Zarr (version 3), in blocks of whole chunks."""
-    return _make("zarr", path=_path(path), block=block)[0]
+    return _make("zarr", path=_path(path), block=_block(block))[0]
 
 
 def full(shape, value, dtype=None):
@@ -411,11 +450,11 @@ def full(shape, value, dtype=None):
 
 
 def zeros(shape, dtype="float64"):
-    return full(shape, 0, dtype)
+    return full(shape, 0, "float64" if dtype is None else dtype)
 
 
 def ones(shape, dtype="float64"):
-    return full(shape, 1, dtype)
+    return full(shape, 1, "float64" if dtype is None else dtype)
 
 
 def compute(*arrays, memory=None, threads=None, scratch=None, statistics=None):
@@ -442,9 +481,12 @@ def _compute(arrays, to, memory, threads, scratch, statistics):
 
     memory = available_memory() if memory is None else parse_bytes(memory)
     scratch = scratch or scratch_folder()
-    threads = operator.index(threads or len(os.sched_getaffinity(0)))
-    # What is no text and no number is said before anything is begun.
-    how = _json({"memory": memory, "threads": threads, "scratch": _path(scratch), "to": to})
+    threads = 0 if threads is None else _number(threads)
+    if threads < 0:
+        raise ValueError(f"threads={threads}")
+    # Not said: as many as there are processors, or as there is memory for. What is no text and no number is said before anything
+    # is begun.
+    how = _json({"memory": memory, "threads": threads or processors(), "fewer": not threads, "scratch": _path(scratch), "to": to})
     handles = (ctypes.c_void_p * max(len(arrays), 1))(*(array._handle for array in arrays))
     blocks, did = (ctypes.c_void_p * max(len(arrays), 1))(), (ctypes.c_uint64 * 5)()
     computation = library().bdrun_compute_new()
@@ -504,7 +546,7 @@ def _reduction(name):
         what = {}
         if name in ("var", "std") and "ddof" in others:
             ddof = others.pop("ddof")
-            if ddof != int(ddof) or ddof < 0:
+            if ddof != int(ddof) or not 0 <= ddof <= MOST:
                 raise NotImplementedError(f"ddof={ddof}")
             what["ddof"] = int(ddof)
         if any(value is not None and value is not np._NoValue for value in others.values()):
@@ -541,7 +583,7 @@ _scan("cumprod")
 
 @_function
 def transpose(a, axes=None):
-    return _make("transpose", [asarray(a)], axes=_axes(axes))[0]
+    return _make("transpose", [asarray(a)], axes=_axes(axes, ValueError))[0]
 
 
 @_function
@@ -578,7 +620,8 @@ def squeeze(a, axis=None):
 
 @_function
 def reshape(a, shape):
-    return _make("reshape", [asarray(a)], shape=_axes(shape))[0]
+    # NumPy's, of None: as it is.
+    return asarray(a) if shape is None else _make("reshape", [asarray(a)], shape=_lengths(shape))[0]
 
 
 @_function
@@ -633,7 +676,10 @@ def svd(a, full_matrices=True):
     """The thin one, which has to be asked for: U, singular values, Vᵀ."""
     if full_matrices:
         raise NotImplementedError("only the thin singular value decomposition: full_matrices=False")
-    return SVDResult(*_make("svd", [asarray(a)]))
+    a = asarray(a)
+    if a.ndim < 2:
+        raise np.linalg.LinAlgError(f"{a.ndim}-dimensional array given. Array must be at least two-dimensional")
+    return SVDResult(*_make("svd", [a]))
 
 
 @_function
@@ -649,16 +695,25 @@ def histogram(a, bins=10, range=None):
         elif types:
             raise NotImplementedError("a range of float32: give float()s of it")
     between = None if range is None else [repr(float(bound)) for bound in range]
-    counts, bounds = _make("histogram", [a], bins=[int(bins)], range=between)
+    counts, bounds = _make("histogram", [a], bins=[_number(bins, ValueError)], range=between)
     return counts, bounds
 
 
 @_function
 def quantile(a, q):
-    """Of all elements; each within half a per cent of an element of that rank."""
-    many = np.atleast_1d(np.asarray(q, "f8"))
-    result = _make("quantiles", [asarray(a)], q=[repr(float(one)) for one in many.ravel()])[0]
-    return reshape(result, np.shape(q)) if np.ndim(q) != 1 else result
+    """Of all elements, approximately: an element of that rank within half a per cent, and nothing between two elements. Infinities
+    are elements; where one is no number, nothing is."""
+    a, wanted = asarray(a), np.asanyarray(q)
+    if a.size == 0:
+        raise IndexError("quantiles of no elements")
+    # Of the type that NumPy has by interpolation, which counts numbers of Python for nothing; of whole numbers there is none.
+    dtype = a.dtype
+    if wanted.dtype.kind not in "iub":
+        if dtype == bool:
+            raise TypeError("quantiles are not defined for bool")
+        dtype = np.result_type(dtype, q if type(q) is float else wanted.dtype)
+    result = _make("quantiles", [a], q=[repr(float(one)) for one in wanted.ravel()])[0]
+    return reshape(result, wanted.shape).astype(dtype)
 
 
 @_function

@@ -25,7 +25,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 from bdrun import _pool, _values
-from bdrun._library import Execution
+from bdrun._library import Execution, processors
 from bdrun._memory import available_memory, parse_bytes, private, proportional
 from bdrun._places import Places, Value
 from bdrun._tasks import Tasks
@@ -53,10 +53,6 @@ class WorkerDied(RuntimeError):
 
 class Statistics(dict):
     """What a run did: tasks, bytes written and read, bytes taken at most, and what was fixed."""
-
-
-def _processors():
-    return len(os.sched_getaffinity(0))
 
 
 def get(dsk, keys, *, memory=None, num_workers=None, scratch=None, callbacks=None, statistics=None, draw=None, **_):
@@ -145,7 +141,7 @@ class _Run:
         self._small = min(_pool.SMALL, self._memory // (64 * max(len(self._tasks.keys), 1)))
         if num_workers is not None and num_workers < 1:
             raise ValueError(f"num_workers={num_workers}")
-        self._count = num_workers or _config("num_workers") or _processors()
+        self._count = num_workers or _config("num_workers") or processors()
         self._scratch_folder = scratch
         self._callbacks, self._draw = callbacks, draw
         self._statistics = Statistics() if statistics is None else statistics

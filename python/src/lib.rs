@@ -27,6 +27,13 @@ fn set_error(text: impl ToString) {
     ERROR.with(|error| *error.borrow_mut() = CString::new(text).unwrap_or_default());
 }
 
+/// How many threads can run at a time: as many as there are processors that this process may use, or as its
+/// quota (of a cgroup, which containers are) has. Where nobody knows, one.
+#[unsafe(no_mangle)]
+pub extern "C" fn bdrun_processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
+}
+
 /// Does it, and returns `failed` where that is an error or a panic.
 fn guarded<T>(failed: T, work: impl FnOnce() -> Result<T, String>) -> T {
     match catch_unwind(AssertUnwindSafe(work)) {

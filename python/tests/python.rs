@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn python() -> Option<PathBuf> {
     python_with("dask", "import dask.array, dask.bag, cloudpickle")
@@ -38,7 +39,10 @@ fn command(program: &Path) -> Command {
 }
 
 fn is_right(mut command: Command) {
-    let output = command.output().unwrap();
+    was_right(&command.output().unwrap());
+}
+
+fn was_right(output: &Output) {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.trim_end().ends_with("right"), "{said}{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -57,11 +61,24 @@ fn run(file: &str, name: &str) {
 }
 
 fn run_numpy(script: &str, arguments: &[&str]) {
-    let import = "import numpy; assert numpy.__version__ > '2.1'";
-    if let Some(python) = python_with("numpy", import) {
+    if let Some(python) = python_with("numpy", NUMPY) {
         let mut command = command(&python);
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script)).args(arguments);
+        command.arg(tests(script)).args(arguments);
         is_right(command);
+    }
+}
+
+const NUMPY: &str = "import numpy; assert numpy.__version__ > '2.1'";
+
+fn tests(script: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script)
+}
+
+/// The same where it needs h5py.
+fn run_h5py(script: &str, arguments: &[&str]) {
+    // With a library of HDF5 for ours, too: that of BDRUN_HDF5, or one that is installed.
+    if python_with("h5py", "import h5py").is_some() {
+        run_numpy(script, arguments);
     }
 }
 
@@ -128,6 +145,44 @@ fn functions_of_complex_numbers_are_numpys() {
 #[test]
 fn histograms_are_numpys() {
     run_numpy("arrays.py", &["histograms"]);
+}
+
+#[test]
+fn threads_are_as_many_as_there_is_room_for() {
+    run_numpy("budgets.py", &["threads"]);
+    run_h5py("budgets.py", &["example"]);
+}
+
+#[test]
+fn pages_of_files_are_not_in_the_budget() {
+    run_numpy("budgets.py", &["pages"]);
+}
+
+#[test]
+fn mistakes_are_those_of_who_makes_them() {
+    run_numpy("refused.py", &["arguments"]);
+    run_numpy("refused.py", &["numbers_of_errors"]);
+}
+
+#[test]
+fn functions_of_others_are_not_numpys() {
+    run_numpy("refused.py", &["functions"]);
+}
+
+#[test]
+fn quantiles_are_of_numpys_types() {
+    run_numpy("refused.py", &["quantiles"]);
+}
+
+#[test]
+fn nothing_is_left_of_what_is_refused() {
+    run_numpy("refused.py", &["groups"]);
+}
+
+#[test]
+fn what_is_replaced_is_not_missed() {
+    run_h5py("refused.py", &["replaced"]);
+    run_h5py("refused.py", &["replaced_apart"]);
 }
 
 #[test]
@@ -330,27 +385,29 @@ fn the_budget_is_what_there_is() {
     run("memory", "budget");
 }
 
-/// The same in a cgroup that has less than the machine.
-#[test]
-fn the_budget_is_what_a_cgroup_has() {
-    let Some(python) = python() else { return };
-    let folder = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(Path::new).into_iter();
-    let limits = ["memory.limit_in_bytes", "memory.max"];
-    let made = folder.zip(limits).find_map(|(folder, limit)| {
-        let folder = folder.join(format!("bdrun-python-{}", std::process::id()));
+/// Runs a program in a cgroup of which a file says something: of version 1 or 2, each with its folder, the file,
+/// and what is written to it. None if there is no such group.
+fn in_group(said: [[&str; 3]; 2], of: &Command) -> Option<Output> {
+    static GROUPS: AtomicUsize = AtomicUsize::new(0);
+    let number = GROUPS.fetch_add(1, Ordering::Relaxed);
+    let folder = said.into_iter().find_map(|[folder, file, text]| {
+        let folder = Path::new(folder).join(format!("bdrun-python-{}-{number}", std::process::id()));
         std::fs::create_dir(&folder).ok()?;
-        let set = folder.join(limit).exists() && std::fs::write(folder.join(limit), "300000000").is_ok();
+        let set = folder.join(file).exists() && std::fs::write(folder.join(file), text).is_ok();
         if !set {
             _ = std::fs::remove_dir(&folder);
         }
         set.then_some(folder)
-    });
-    let Some(folder) = made else {
-        return bdrun_skipped::skipped("cgroup", "no cgroup with a limit of memory can be made");
-    };
-    let mut command = command(Path::new("sh"));
-    command.args(["-c", r#"echo $$ >"$0/cgroup.procs" && exec "$@""#]).arg(&folder).arg(python);
-    command.arg(graphs("memory")).args(["budget", "300000000"]);
+    })?;
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"echo $$ >"$0/cgroup.procs" && exec "$@""#]).arg(&folder);
+    command.arg(of.get_program()).args(of.get_args());
+    for (name, value) in of.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     let output = command.output().unwrap();
     // What ran in it is gone, which the kernel may notice later.
     let begun = std::time::Instant::now();
@@ -358,8 +415,42 @@ fn the_budget_is_what_a_cgroup_has() {
         assert!(begun.elapsed().as_secs() < 600, "{} is in use", folder.display());
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.trim_end().ends_with("right"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    Some(output)
+}
+
+/// The same in a cgroup that has less than the machine.
+#[test]
+fn the_budget_is_what_a_cgroup_has() {
+    let Some(python) = python() else { return };
+    let mut command = command(&python);
+    command.arg(graphs("memory")).args(["budget", "300000000"]);
+    let limits = [
+        ["/sys/fs/cgroup/memory", "memory.limit_in_bytes", "300000000"],
+        ["/sys/fs/cgroup", "memory.max", "300000000"],
+    ];
+    let Some(output) = in_group(limits, &command) else {
+        return bdrun_skipped::skipped("cgroup", "no cgroup with a limit of memory can be made");
+    };
+    was_right(&output);
+}
+
+/// Of a machine with many processors a container has few.
+#[test]
+fn processors_are_as_many_as_a_cgroup_has() {
+    let Some(python) = python_with("numpy", NUMPY) else { return };
+    let mut command = command(&python);
+    command.arg(tests("budgets.py")).args(["quota", "1"]);
+    if std::thread::available_parallelism().is_ok_and(|count| count.get() < 2) {
+        return bdrun_skipped::skipped("processors", "there is one processor, with a quota or without");
+    }
+    let limits = [
+        ["/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "100000"],
+        ["/sys/fs/cgroup", "cpu.max", "100000 100000"],
+    ];
+    let Some(output) = in_group(limits, &command) else {
+        return bdrun_skipped::skipped("cgroup", "no cgroup with a quota of processors can be made");
+    };
+    was_right(&output);
 }
 
 #[test]

@@ -55,6 +55,18 @@ impl Roles {
     }
 }
 
+/// As many of what is summed over are packed at a time.
+const DEPTH: usize = 512;
+
+/// Bytes that a thread packs at most to multiply matrices of so many rows and columns, and keeps: of the one
+/// that has more of them. (How much it is depends on the caches of the machine too, and may be less.)
+pub(crate) fn packed(dtype: DType, [rows, columns]: [usize; 2], summed: usize) -> u64 {
+    if !matches!(dtype, DType::F32 | DType::F64 | DType::C64) {
+        return 0;
+    }
+    rows.max(columns).saturating_mul(summed.min(DEPTH)).saturating_mul(dtype.size()) as u64
+}
+
 /// A stack of matrices: of `own` rows and `summed` columns, or the other way round in memory.
 struct Stack {
     block: Block,

@@ -27,7 +27,7 @@ mod sketch;
 mod walk;
 
 pub(crate) use assemble::Piece;
-pub(crate) use contract::{Lie, Roles};
+pub(crate) use contract::{Lie, Roles, packed};
 pub(crate) use decompose::Decomposition;
 pub use elementwise::{Binary, Unary};
 pub(crate) use reduce::Indices;

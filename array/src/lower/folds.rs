@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use bdrun_graph::{Output, TaskId};
+use hashbrown::HashMap;
 
 use super::bytes as bytes_of;
 use super::{BYTES_PER_SECOND, FLOPS_PER_SECOND, Lowering, Size, at, bytes};
-use crate::array::Array;
-use crate::kernel::{Decomposition, Indices, Kernel, Reduction, STATE};
+use crate::array::{Array, Op};
+use crate::dtype::DType;
+use crate::kernel::{Decomposition, Indices, Kernel, Piece, Reduction, STATE, packed};
 use crate::shape::{Region, places, strides};
 
 /// So many partial results are merged at a time.
@@ -80,6 +82,9 @@ impl Lowering {
         // The factors before they are put into the result: reflections or rotations, and a copy of the
         // matrix.
         let work = bytes + 2 * bytes_of(operand.shape(), 8);
+        // They are products of blocks of columns.
+        let sides = [operand.shape()[0], operand.shape()[1]];
+        self.packed = self.packed.max(packed(DType::F64, sides, sides[0].min(sides[1])));
         let seconds = 4.0 * rows * columns * rows.min(columns) / FLOPS_PER_SECOND;
         let size = Size { bytes, work, seconds, source: false };
         self.add(array, &array.0.op.name(), Kernel::Decompose(how), &[of], size, Output::No)
@@ -137,6 +142,36 @@ impl Lowering {
             let seconds = bytes(&region.shape, operand.dtype().size()) as f64 / BYTES_PER_SECOND;
             let size = Size { bytes: 8 * bins as u64, seconds, ..Size::default() };
             tasks.push(self.add(array, "histogram", Kernel::Histogram, &inputs, size, Output::No));
+        }
+        tasks
+    }
+
+    /// Each block on top of the last elements of the one before it.
+    pub(super) fn scan(&mut self, array: &Array, of: &[TaskId]) -> Vec<TaskId> {
+        let Op::Scan(scan, axis, _) = array.0.op else { unreachable!("it is a scan") };
+        let grid = array.chunks().grid();
+        let size = array.dtype().size();
+        let mut tasks: Vec<TaskId> = Vec::new();
+        let mut carried: HashMap<Vec<usize>, TaskId> = HashMap::new();
+        for place in places(&grid) {
+            let shape = array.chunks().block(&place);
+            let mut row = place.clone();
+            row[axis] = 0;
+            let inputs: Vec<TaskId> =
+                std::iter::once(of[at(&place, &grid)]).chain(carried.get(&row).copied()).collect();
+            let kernel = Kernel::Scan { scan, axis, dtype: array.dtype() };
+            let task = self.step(array, kernel, &inputs, bytes(&shape, size));
+            if place[axis] + 1 < grid[axis] {
+                let mut last = shape.clone();
+                last[axis] = 1;
+                let from =
+                    (0..shape.len()).map(|at| (if at == axis { shape[axis] - 1 } else { 0 }, 1)).collect();
+                let pieces = vec![Piece { from, to: vec![0; shape.len()], shape: last.clone() }];
+                let carry = bytes(&last, size);
+                let kernel = Kernel::Assemble { dtype: array.dtype(), shape: last, pieces };
+                carried.insert(row, self.step(array, kernel, &[task], carry));
+            }
+            tasks.push(task);
         }
         tasks
     }

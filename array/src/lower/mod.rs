@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 
 use crate::array::{Array, Node, Op, ordered};
 use crate::error::Error;
-use crate::kernel::{Kernel, Lie, Number, Piece, Roles};
+use crate::kernel::{Kernel, Lie, Number, Piece, Roles, packed};
 use crate::shape::{MOST_BLOCKS, count, next, places};
 use crate::source::{Sink, Source};
 
@@ -20,6 +20,8 @@ pub(crate) struct Lowered {
     pub(crate) kernels: Vec<Kernel>,
     /// What kernels read from.
     pub(crate) sources: Vec<Arc<dyn Source>>,
+    /// Bytes that a thread keeps beside blocks once it has multiplied the largest ones.
+    pub(crate) packed: u64,
 }
 
 /// Bytes that go through memory in a second, of a function of elements; for the order of tasks no more than
@@ -56,7 +58,8 @@ pub(crate) fn lower(outputs: &[(Array, &dyn Sink)]) -> Result<Lowered, Error> {
         // What is named and built here is right otherwise, or the crate is not.
         graph => graph.expect("tasks are added behind their inputs"),
     };
-    Ok(Lowered { graph, kernels: lowering.kernels, sources: lowering.sources })
+    let Lowering { kernels, sources, packed, .. } = lowering;
+    Ok(Lowered { graph, kernels, sources, packed })
 }
 
 fn key(array: &Array) -> *const Node {
@@ -77,6 +80,7 @@ struct Lowering {
     tasks: usize,
     /// How many there will be at most, and pieces that they put together.
     planned: usize,
+    packed: u64,
 }
 
 /// What a task takes.
@@ -363,6 +367,7 @@ impl Lowering {
                     from
                 };
                 let (mut inputs, mut work, mut length) = (Vec::from_iter(sum), 0, 1);
+                let mut own = [1; 2];
                 for operand in 0..2 {
                     let from = block(operand);
                     let shape = operands[operand].chunks().block(&from);
@@ -371,43 +376,15 @@ impl Lowering {
                         work += bytes(&shape, array.dtype().size());
                     }
                     length = roles[operand].summed.iter().map(|&axis| shape[axis]).product();
+                    own[operand] = roles[operand].own.iter().map(|&axis| shape[axis]).product();
                 }
+                self.packed = self.packed.max(packed(array.dtype(), own, length));
                 let flops = 2.0 * shape.iter().product::<usize>() as f64 * length as f64;
                 let size = Size { bytes: result, work, seconds: flops / FLOPS_PER_SECOND, source: false };
                 let kernel = Kernel::Contract { dtype: array.dtype(), roles: roles.clone() };
                 sum = Some(self.add(array, "dot", kernel, &inputs, size, Output::No));
             }
             tasks.push(sum.expect("each axis has a block"));
-        }
-        tasks
-    }
-
-    /// Each block on top of the last elements of the one before it.
-    fn scan(&mut self, array: &Array, of: &[TaskId]) -> Vec<TaskId> {
-        let Op::Scan(scan, axis, _) = array.0.op else { unreachable!("it is a scan") };
-        let grid = array.chunks().grid();
-        let size = array.dtype().size();
-        let mut tasks: Vec<TaskId> = Vec::new();
-        let mut carried: HashMap<Vec<usize>, TaskId> = HashMap::new();
-        for place in places(&grid) {
-            let shape = array.chunks().block(&place);
-            let mut row = place.clone();
-            row[axis] = 0;
-            let inputs: Vec<TaskId> =
-                std::iter::once(of[at(&place, &grid)]).chain(carried.get(&row).copied()).collect();
-            let kernel = Kernel::Scan { scan, axis, dtype: array.dtype() };
-            let task = self.step(array, kernel, &inputs, bytes(&shape, size));
-            if place[axis] + 1 < grid[axis] {
-                let mut last = shape.clone();
-                last[axis] = 1;
-                let from =
-                    (0..shape.len()).map(|at| (if at == axis { shape[axis] - 1 } else { 0 }, 1)).collect();
-                let pieces = vec![Piece { from, to: vec![0; shape.len()], shape: last.clone() }];
-                let carry = bytes(&last, size);
-                let kernel = Kernel::Assemble { dtype: array.dtype(), shape: last, pieces };
-                carried.insert(row, self.step(array, kernel, &[task], carry));
-            }
-            tasks.push(task);
         }
         tasks
     }

@@ -70,7 +70,10 @@ impl Array {
     #[track_caller]
     pub fn svd(&self) -> Result<[Self; 3], Error> {
         let &[rows, columns] = self.shape() else {
-            return Err(Error::Value("a singular value decomposition is of a matrix".into()));
+            return Err(match self.dimensions() {
+                0 | 1 => Error::Value("a singular value decomposition is of a matrix".into()),
+                _ => Error::Unsupported("singular value decompositions of many matrices at once".into()),
+            });
         };
         if self.dtype() == DType::C64 {
             return Err(Error::Unsupported("a singular value decomposition of complex numbers".into()));
@@ -145,8 +148,8 @@ impl Array {
 
     /// Quantiles of all elements, in the order of their probabilities: each within half a per cent of an
     /// element of that rank, but that elements of one sign are taken for one where they are smaller than the
-    /// largest by more than a factor of 10^17, and for 0 below 2e-281. Not a number if an element is not
-    /// finite, or there is none.
+    /// largest by more than a factor of 10^17, and for 0 below 2e-281. Infinities are elements like others.
+    /// Not a number if an element is none, or there is none.
     ///
     /// # Errors
     /// If a probability is not between 0 and 1, or elements are complex.

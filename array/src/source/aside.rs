@@ -4,9 +4,9 @@
 //! each region that is in it. Lines come behind the elements that they are about: those are synchronised
 //! first, so that it is true after a power failure as well.
 
-use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 
 use super::ledger::{HEAD, Ledger};
-use super::{other, unique};
+use super::{beside, other, unique};
 use crate::shape::Region;
 
 /// What a result is made of, as a number: an interrupted run is gone on with by one of the same only.
@@ -70,7 +70,8 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
 /// not be gone on with.
 fn open(aside: &Path, is_folder: bool, is_known: bool, options: &mut OpenOptions) -> io::Result<File> {
     if !is_folder {
-        return options.read(true).write(true).open(aside);
+        // Somebody may have put a link there, which leads to what is not to be written to.
+        return options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(aside);
     }
     match std::fs::create_dir(aside) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_known => {}
@@ -113,26 +114,22 @@ impl Aside {
         may(path)?;
         // Wherever this program is when it is put in its place.
         let path = &*std::path::absolute(path)?;
-        let name = path.file_name().ok_or_else(|| other("it names no file".into()))?;
-        let beside = |suffix: &str| {
-            let mut aside = OsString::from(".");
-            aside.push(name);
-            aside.push(suffix);
-            path.with_file_name(aside)
-        };
+        if path.file_name().is_none() {
+            return Err(other("it names no file".into()));
+        }
         let Some(identity) = identity else {
             // Others may write the same file, here or on another machine: the last to finish wins.
             loop {
-                let aside = beside(&format!(".{}", unique()));
+                let aside = beside(path, &format!(".{}", unique()));
                 match open(&aside, is_folder, false, OpenOptions::new().create_new(true)) {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                     made => return Ok((Self::new(made?, path, aside, None, is_folder, may), false)),
                 }
             }
         };
-        let aside = beside(".part");
+        let aside = beside(path, ".part");
         let head = format!("{HEAD} {identity:032x} {format}");
-        let (ledger, is_there) = Ledger::open(beside(".part.stored"), head, &aside)?;
+        let (ledger, is_there) = Ledger::open(beside(path, ".part.stored"), head, &aside)?;
         let mut options = OpenOptions::new();
         options.create(true).truncate(!is_there);
         if is_folder && !is_there && aside.is_dir() {

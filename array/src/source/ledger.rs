@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -42,7 +43,8 @@ impl Ledger {
     pub(super) fn open(path: PathBuf, head: String, of: &Path) -> io::Result<(Self, bool)> {
         let mut file = loop {
             let mut options = OpenOptions::new();
-            let file = options.read(true).write(true).create(true).truncate(false).open(&path)?;
+            options.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_NOFOLLOW);
+            let file = options.open(&path)?;
             if lock(&file, &path)? {
                 break file;
             }
@@ -103,14 +105,22 @@ impl Ledger {
 /// Locks a ledger that was opened by this name, and says whether it has the name then: the run that had the
 /// lock before may have removed it, and whoever opens it now has another one.
 fn lock(file: &File, path: &Path) -> io::Result<bool> {
+    if is_locked_by_others(|| file.try_lock())? {
+        return Err(other("another run writes the same file".into()));
+    }
+    is_named(file, path)
+}
+
+/// Locks a file, if nobody else has a lock that stands against it.
+pub(super) fn is_locked_by_others(try_lock: impl Fn() -> Result<(), TryLockError>) -> io::Result<bool> {
     let until = Instant::now() + STARTED;
     loop {
-        match file.try_lock() {
-            Ok(()) => return is_named(file, path),
+        match try_lock() {
+            Ok(()) => return Ok(false),
             Err(TryLockError::WouldBlock) if Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            Err(TryLockError::WouldBlock) => return Err(other("another run writes the same file".into())),
+            Err(TryLockError::WouldBlock) => return Ok(true),
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }

@@ -8,7 +8,11 @@ mod npy;
 mod pieces;
 pub mod zarr;
 
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use aside::Identity;
@@ -92,13 +96,39 @@ fn unique() -> String {
     format!("{}.{:x}", std::process::id(), since.as_nanos())
 }
 
+/// What file systems have room for in a name, without an ending that it may get.
+const LONGEST: usize = 250;
+
+/// A file beside another one, hidden, whose name begins as its name does and has a suffix. Where that is too
+/// long there is less of the name in it, and a number that stands for all of it.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let mut aside = [b".", name, suffix.as_bytes()].concat();
+    if aside.len() > LONGEST {
+        let hash = format!(".{:032x}", twox_hash::XxHash3_128::oneshot(name));
+        let mut kept = LONGEST - 1 - hash.len() - suffix.len();
+        // A letter is in it as a whole, or not.
+        while kept > 0 && name[kept] & 0xc0 == 0x80 {
+            kept -= 1;
+        }
+        aside = [b".", &name[..kept], hash.as_bytes(), suffix.as_bytes()].concat();
+    }
+    path.with_file_name(OsString::from_vec(aside))
+}
+
 fn other(text: String) -> io::Error {
     io::Error::other(text)
 }
 
 /// Which file it is, how long, and when it was written.
 fn stamp(file: &std::fs::File) -> String {
-    file.metadata().map_or_else(|error| error.to_string(), |data| told(&data))
+    file.metadata().map_or_else(|_| never_again(), |data| told(&data))
+}
+
+/// Of what nobody can say whether it is the same the next time.
+fn never_again() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("{}.{}", unique(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The same, of what is known of a file. The time of writing can be set, and is that of another file where
@@ -111,7 +141,7 @@ fn told(data: &std::fs::Metadata) -> String {
 }
 
 /// Whether a file that was opened still has this name. What has it may be another one.
-fn is_named(file: &std::fs::File, path: &std::path::Path) -> io::Result<bool> {
+fn is_named(file: &std::fs::File, path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
     let numbers = |data: std::fs::Metadata| (data.dev(), data.ino());
     match path.metadata() {
@@ -148,4 +178,24 @@ fn rows(
         each(first + at, number * row, row)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_beside_another_one_is_no_longer_than_names_may_be() {
+        let aside = |name: &str, suffix| beside(Path::new("folder").join(name).as_path(), suffix);
+        assert_eq!(aside("x.npy", ".part"), Path::new("folder/.x.npy.part"));
+        for name in ["x".repeat(255), "ä".repeat(127), "\u{10000}".repeat(63), "x".repeat(242)] {
+            for suffix in [".part", ".part.stored", ".4294967295.18446744073709551615"] {
+                let made = aside(&name, suffix);
+                let text = made.file_name().unwrap().to_str().expect("whole letters");
+                assert!(text.len() <= LONGEST && text.ends_with(suffix), "{text}");
+                assert_eq!(made, aside(&name, suffix));
+                assert_ne!(made, aside(&format!("{}y", &name[..name.len() - 4]), suffix));
+            }
+        }
+    }
 }

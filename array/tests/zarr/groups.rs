@@ -183,3 +183,29 @@ fn groups_are_made_by_several_at_once() {
         assert_eq!(std::fs::read_dir(at(format!("{store}/g"))).unwrap().count(), 3);
     }
 }
+
+/// Where nothing came of it, for want of memory say, there is no store either; but what others have put there.
+#[test]
+fn groups_that_were_made_in_vain_go() {
+    let directory = Directory::new("zarr-vain");
+    let at = |name: &str| directory.0.join(name);
+    let count = |name: &str| std::fs::read_dir(at(name)).unwrap().count();
+    drop(begin(&at("new.zarr/g/h/x"), &[2, 3], Compression::None).unwrap());
+    assert_eq!(count("."), 0);
+    // It is refused: another array is where a group would be.
+    begin(&at("new.zarr"), &[2, 3], Compression::None).unwrap().finish().unwrap();
+    begin(&at("new.zarr/g/x"), &[2, 3], Compression::None).unwrap_err();
+    assert!(!at("new.zarr/g").exists());
+    // What was there before stays, and so does what others have begun since, or have said.
+    let first = begin(&at("a.zarr/g/x"), &[2, 3], Compression::None).unwrap();
+    let second = begin(&at("a.zarr/g/y"), &[2, 3], Compression::None).unwrap();
+    drop(first);
+    second.finish().unwrap();
+    drop(second);
+    drop(begin(&at("a.zarr/h/x"), &[2, 3], Compression::None).unwrap());
+    assert!(!at("a.zarr/h").exists() && count("a.zarr/g") == 2);
+    let third = begin(&at("a.zarr/told/x"), &[2, 3], Compression::None).unwrap();
+    std::fs::write(at("a.zarr/told/zarr.json"), CONSOLIDATED).unwrap();
+    drop(third);
+    assert_eq!(std::fs::read_to_string(at("a.zarr/told/zarr.json")).unwrap(), CONSOLIDATED);
+}

@@ -91,8 +91,6 @@ fn create(name: &str, array: &Array, unit: &[usize], options: &Options) -> Resul
 
 /// Blocks of so many bytes at most, whatever the budget.
 const BLOCK: u64 = 8 << 20;
-/// Beside blocks, each thread has a stack and what is packed for a product.
-const THREAD: u64 = 6 << 20;
 
 /// The budget of the job, if it is one of bdrun's.
 fn budget() -> Option<u64> {
@@ -160,12 +158,19 @@ fn try_run(
     let outputs = [(result.clone(), &sink as &dyn Sink)];
     let mut prepared = settings.prepare(&outputs).map_err(|error| error.to_string())?;
     if let Some(memory) = memory {
-        let left = memory.saturating_sub(beside(&settings, &prepared, size));
+        if size == 1 && options.threads.is_none() {
+            // As many as there are processors may be more than there is room for.
+            prepared = prepared.on_fewer(memory.saturating_sub(resident().0));
+        }
+        let (beside, threads) = (beside(&prepared, size), prepared.threads().compute);
+        let left = memory.saturating_sub(beside);
         let too_little = |error: Error| {
             format!(
-                "{error}; {} of the budget of {} are left for blocks: --block makes them smaller",
+                "{error}; {} of the budget of {} are left for blocks, {} are taken by all else, {threads} threads \
+                 among it: --block makes blocks smaller, --threads takes fewer",
                 mib(left),
-                mib(memory)
+                mib(memory),
+                mib(beside)
             )
         };
         let within = left.min(prepared.bound);
@@ -214,14 +219,14 @@ fn in_pages(mut prepared: Prepared<'_>, mut within: u64, left: u64) -> Result<Pr
 
 /// Bytes that all processes of a job take beside blocks. Of ranks each holds the result of its task until
 /// that lies where all have it.
-fn beside(settings: &Settings, prepared: &Prepared<'_>, size: usize) -> u64 {
+fn beside(prepared: &Prepared<'_>, size: usize) -> u64 {
     let (all, shared) = resident();
     if size == 1 {
-        return all + THREAD * (settings.threads.compute + settings.threads.transfer) as u64;
+        return all + prepared.beside();
     }
     let graph = &prepared.graph;
     let largest = graph.tasks().map(|task| graph.bytes(task)).max().unwrap_or(0);
-    shared + (all - shared.min(all) + THREAD + largest) * size as u64
+    shared + (all - shared.min(all) + prepared.per_thread() + largest) * size as u64
 }
 
 /// What ranks other than 0 do.

@@ -11,9 +11,6 @@ use serde_json::Value;
 use super::{Raised, arrays, json, make, wrong};
 use crate::guarded;
 
-/// Beside blocks, each thread has a stack and what is packed for a product.
-const THREAD: u64 = 6 << 20;
-
 /// How far a computation is, and what it did.
 pub struct Computation {
     progress: Progress,
@@ -53,12 +50,12 @@ pub unsafe extern "C" fn bdrun_compute_part(computation: *const Computation) -> 
     unsafe { &*computation }.progress.stage().part
 }
 
-/// Computes `count` arrays, as `how` says: `memory` in bytes, or null; `threads`; `scratch`; and `to`, for
-/// each one where it goes: null (into `blocks`; each is given back to `bdrun_block_free`), `{"npy": path}`,
-/// `{"raw": path}`, `{"hdf5": path, "dataset": name, "chunk": lengths}` or
-/// `{"zarr": path, "chunk": lengths, "compression": name}`, all with `resume`. What it did is
-/// put into `did`: bytes that blocks took at most, written to scratch, read from there, and from sources
-/// again; tasks. 0, or -1 with an error.
+/// Computes `count` arrays, as `how` says: `memory` in bytes, or null; `threads`, and whether it may be
+/// `fewer` where there is no memory for so many; `scratch`; and `to`, for each one where it goes: null
+/// (into `blocks`; each is given back to `bdrun_block_free`), `{"npy": path}`, `{"raw": path}`, `{"hdf5":
+/// path, "dataset": name, "chunk": lengths}` or `{"zarr": path, "chunk": lengths, "compression": name}`,
+/// all with `resume`. What it did is put into `did`: bytes that blocks took at most, written to scratch,
+/// read from there, and from sources again; tasks. 0, or -1 with an error.
 ///
 /// # Safety
 /// `how` is a text with a zero behind it; there are `count` handles, room for as many blocks, and 5 numbers.
@@ -155,42 +152,65 @@ impl To {
     }
 }
 
-/// What this process has in memory, in bytes.
-fn resident() -> u64 {
+/// What this process has in memory, in bytes, that is no file's, as `_memory.private` has it: pages of
+/// files, of modules for one, go when there is no memory.
+fn own() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     number.unwrap_or(0) << 10
+}
+
+/// What is said of a budget that is too small.
+struct Budget {
+    memory: u64,
+    own: u64,
+    /// Of results in memory.
+    kept: u64,
+    /// How many there are, and what they take, once that is known.
+    threads: Option<(usize, u64)>,
+}
+
+impl Budget {
+    fn left(&self) -> u64 {
+        let threads = self.threads.map_or(0, |(_, bytes)| bytes);
+        self.memory.saturating_sub(self.own.saturating_add(self.kept).saturating_add(threads))
+    }
+
+    fn too_little(&self, error: &str) -> Raised {
+        let mib = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
+        let threads = |(count, bytes)| format!(", {count} threads {}", mib(bytes));
+        let threads = self.threads.map(threads).unwrap_or_default();
+        Raised(format!(
+            "MemoryError:{error}; {} of the budget of {} are left for blocks (this process takes {}, results in \
+             memory {}{threads}): more memory=, fewer threads=, or smaller blocks",
+            mib(self.left()),
+            mib(self.memory),
+            mib(self.own),
+            mib(self.kept),
+        ))
+    }
 }
 
 type Computed = (Vec<Option<Block>>, [u64; 5]);
 
 fn compute(how: &Value, of: &[Array], progress: &Progress) -> Result<Computed, Raised> {
     let mut settings = Settings::default();
-    if let Some(threads) = how["threads"].as_u64().filter(|&threads| threads > 0) {
-        settings.threads = Threads { compute: threads as usize, transfer: 1 };
-    }
+    let threads = how["threads"].as_u64().ok_or_else(|| wrong("no number of threads"))?;
+    settings.threads = Threads { compute: threads as usize, transfer: 1 };
     if !how["scratch"].is_null() {
         settings.scratch = make::path(&how["scratch"])?;
     }
     let list = how["to"].as_array().ok_or_else(|| wrong("it goes nowhere"))?;
     let memory = how["memory"].as_u64();
     let into_memory = || list.iter().zip(of).filter(|(to, _)| to.is_null());
-    let kept: u64 = into_memory().map(|(_, array)| make::bytes(array)).sum();
-    let besides = kept + THREAD * (settings.threads.compute + settings.threads.transfer) as u64;
-    let taken = resident() + besides;
-    let mib = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
-    let too_little = |error: &str, memory: u64, taken: u64| {
-        let left = mib(memory.saturating_sub(taken));
-        Raised(format!(
-            "MemoryError:{error}; {left} of the budget of {} are left for blocks (results in memory {})",
-            mib(memory),
-            mib(kept)
-        ))
-    };
+    let kept: u64 = into_memory().map(|(_, array)| make::bytes(array)).fold(0, u64::saturating_add);
     // Before memory is taken for a result that has no room.
-    if let Some(memory) = memory.filter(|&memory| memory <= taken) {
-        return Err(too_little("the budget is too small", memory, taken));
+    if let Some(memory) = memory {
+        let budget = Budget { memory, own: own(), kept, threads: None };
+        if budget.left() == 0 {
+            return Err(budget.too_little("the budget is too small"));
+        }
     }
     let to = list.iter().zip(of).map(|(to, array)| To::new(to, array)).collect::<Result<Vec<_>, _>>()?;
     let (to, of): (Vec<To>, Vec<Array>) = to.into_iter().unzip();
@@ -198,10 +218,14 @@ fn compute(how: &Value, of: &[Array], progress: &Progress) -> Result<Computed, R
     let mut prepared = settings.prepare(&outputs)?;
     if let Some(memory) = memory {
         // With the tasks and their plan, which of many small blocks are large.
-        let taken = resident() + besides;
-        let within = memory.saturating_sub(taken).min(prepared.bound);
+        let mut budget = Budget { memory, own: own(), kept, threads: None };
+        if how["fewer"].as_bool().unwrap_or(false) {
+            prepared = prepared.on_fewer(budget.left());
+        }
+        budget.threads = Some((prepared.threads().compute, prepared.beside()));
+        let within = budget.left().min(prepared.bound);
         prepared = prepared.within(within).map_err(|error| match error {
-            Error::TooLarge(_) => too_little(&error.to_string(), memory, taken),
+            Error::TooLarge(_) => budget.too_little(&error.to_string()),
             other => other.into(),
         })?;
     }

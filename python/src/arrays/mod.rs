@@ -20,8 +20,8 @@ impl From<Error> for Raised {
     fn from(error: Error) -> Self {
         let class = match &error {
             Error::Shapes { .. } | Error::Value(_) => "ValueError",
-            Error::Run(RunError::Task(failure)) => class_of(failure.cause.as_ref()),
-            Error::Run(RunError::Store { .. }) => "OSError",
+            Error::Run(RunError::Task(failure)) => return Self::of(failure.cause.as_ref(), &error),
+            Error::Run(RunError::Store { error: cause, .. }) => return Self::of(cause, &error),
             Error::Run(_) => "RuntimeError",
             Error::Axis { .. } => "AxisError",
             Error::Type { .. } => "TypeError",
@@ -29,25 +29,49 @@ impl From<Error> for Raised {
             Error::Overflow { .. } => "OverflowError",
             Error::Unsupported(_) => "NotImplementedError",
             Error::TooLarge(_) => "MemoryError",
-            Error::File { error, .. } => class_of(error),
+            Error::File { error: cause, .. } => return Self::of(cause, &error),
         };
         Self(format!("{class}:{error}"))
     }
 }
 
-/// The class of what a function says went wrong, as far as it has one.
-fn class_of(cause: &(dyn std::error::Error + 'static)) -> &'static str {
-    if let Some(unsuitable) = cause.downcast_ref::<Unsuitable>() {
-        return match unsuitable {
-            Unsuitable::Value(_) => "ValueError",
-            Unsuitable::Linear(_) => "LinAlgError",
-        };
+impl Raised {
+    /// Of the class of what a function says went wrong, as far as it has one.
+    fn of(cause: &(dyn std::error::Error + 'static), error: &Error) -> Self {
+        if let Some(unsuitable) = cause.downcast_ref::<Unsuitable>() {
+            return Self(match unsuitable {
+                Unsuitable::Value(_) => format!("ValueError:{error}"),
+                Unsuitable::Linear(_) => format!("LinAlgError:{error}"),
+            });
+        }
+        Self(match cause.downcast_ref::<io::Error>() {
+            Some(cause) if cause.kind() == io::ErrorKind::OutOfMemory => format!("MemoryError:{error}"),
+            Some(cause) => match number_of(cause) {
+                // Python says the number itself.
+                Some(number) => {
+                    let text = error.to_string().replace(&format!(" (os error {number})"), "");
+                    format!("OSError {number}:{text}")
+                }
+                None => format!("OSError:{error}"),
+            },
+            None => format!("RuntimeError:{error}"),
+        })
     }
-    match cause.downcast_ref::<io::Error>() {
-        Some(error) if error.kind() == io::ErrorKind::OutOfMemory => "MemoryError",
-        Some(_) => "OSError",
-        None => "RuntimeError",
-    }
+}
+
+/// The number of an error of the system, by which Python has a class for it: also of one to which something
+/// was added, as far as its kind says it.
+fn number_of(error: &io::Error) -> Option<i32> {
+    error.raw_os_error().or(match error.kind() {
+        io::ErrorKind::NotFound => Some(libc::ENOENT),
+        io::ErrorKind::PermissionDenied => Some(libc::EACCES),
+        io::ErrorKind::AlreadyExists => Some(libc::EEXIST),
+        io::ErrorKind::IsADirectory => Some(libc::EISDIR),
+        io::ErrorKind::NotADirectory => Some(libc::ENOTDIR),
+        io::ErrorKind::StorageFull => Some(libc::ENOSPC),
+        io::ErrorKind::ReadOnlyFilesystem => Some(libc::EROFS),
+        _ => None,
+    })
 }
 
 impl From<Raised> for String {

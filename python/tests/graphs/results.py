@@ -114,6 +114,14 @@ def names():
         raise AssertionError("there is no b")
     except KeyError as error:
         assert "'b'" in str(error) and "'a'" in str(error), error
+    from dask import _task_spec
+
+    if hasattr(_task_spec, "List"):
+        # What is made by hand may have no name of its own.
+        listed = _task_spec.List(TaskRef("a"), 2)
+        assert listed.key is None
+        made = {"a": Task("a", abs, -1), "b": listed, "c": Task("c", sum, TaskRef("b")), "d": Task("d", second, TaskRef("c"))}
+        assert bdrun.get(made, ["d", "c"], memory="2G") == (3001, 3)
 
 
 def mapped():

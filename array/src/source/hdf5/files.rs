@@ -9,10 +9,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::library::{Id, Library, Locked};
 use super::object::{Object, VIRTUAL};
+use crate::source::never_again;
 
 /// The library's descriptor of a file, as long as that is open.
 fn descriptor(library: &Library, file: &Object) -> Option<RawFd> {
@@ -242,10 +242,4 @@ fn add_stamps(locked: &Locked, dataset: &Object, depth: usize, found: &mut Vec<S
         }
     }
     Ok(())
-}
-
-/// Of what nobody can say whether it is the same the next time.
-fn never_again() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    format!("{}.{}", crate::source::unique(), COUNT.fetch_add(1, Ordering::Relaxed))
 }

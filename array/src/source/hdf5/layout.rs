@@ -35,23 +35,42 @@ pub(super) fn chunked(
     shape: &[usize],
     chunk: &[usize],
 ) -> io::Result<Option<Layout>> {
-    let library = &locked.library;
     let grid = grid(shape, chunk);
     let bytes = count(chunk).saturating_mul(dtype.size());
     let Some(room) = room(count(&grid)) else { return Ok(None) };
-    let addresses = match library.H5Dchunk_iter {
+    let addresses = match locked.library.H5Dchunk_iter {
         Some(visit) => visited(visit, dataset, Found::new(chunk, &grid, bytes, room))?,
         None => asked(locked, dataset, chunk, &grid, bytes, room)?,
     };
-    let mut fill = vec![0; dtype.size()];
-    let memory = dataset_type(locked, dtype, true)?;
-    // SAFETY: there is room for an element of the type.
-    let code =
-        unsafe { (library.H5Pget_fill_value)(created.id, memory.id(), fill.as_mut_ptr().cast::<c_void>()) };
-    if code < 0 {
-        return Err(wrong("its fill value cannot be read"));
-    }
+    let fill = fill(locked, created, dtype)?;
     Ok(Some(Layout::Chunked { chunk: chunk.to_vec(), grid, places: addresses, fill }))
+}
+
+/// `H5D_FILL_VALUE_UNDEFINED`, and `H5D_FILL_TIME_NEVER`.
+const UNDEFINED: c_int = 0;
+const NEVER: c_int = 1;
+
+/// What elements are that were never written. Nothing in particular, where there is no value for them, or
+/// it is never used: then zeros, as the library leaves of what it reads into.
+fn fill(locked: &Locked, created: &Object, dtype: DType) -> io::Result<Vec<u8>> {
+    let library = &locked.library;
+    let mut fill = vec![0; dtype.size()];
+    let (mut defined, mut time) = (UNDEFINED, NEVER);
+    // SAFETY: it is a property list of a dataset; each writes a number.
+    let codes = unsafe {
+        [
+            (library.H5Pfill_value_defined)(created.id, &raw mut defined),
+            (library.H5Pget_fill_time)(created.id, &raw mut time),
+        ]
+    };
+    let mut is_known = codes.iter().all(|&code| code >= 0);
+    if is_known && defined != UNDEFINED && time != NEVER {
+        let memory = dataset_type(locked, dtype, true)?;
+        let to = fill.as_mut_ptr().cast::<c_void>();
+        // SAFETY: there is room for an element of the type.
+        is_known = unsafe { (library.H5Pget_fill_value)(created.id, memory.id(), to) } >= 0;
+    }
+    if is_known { Ok(fill) } else { Err(wrong("its fill value cannot be read")) }
 }
 
 /// How many chunks there are along each axis.

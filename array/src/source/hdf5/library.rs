@@ -12,6 +12,9 @@ pub(super) type Id = i64;
 /// What is told of each chunk: its first element, its filters, where it lies, how long it is there.
 pub(super) type Told = unsafe extern "C" fn(*const u64, c_uint, u64, u64, *mut c_void) -> c_int;
 
+/// What is called for each attribute: of what, its name, what it is, what was given.
+pub(super) type Said = unsafe extern "C" fn(Id, *const c_char, *const c_void, *mut c_void) -> c_int;
+
 /// `H5Dchunk_iter`, which tells of all chunks of a dataset, each once.
 pub(super) type Visit = unsafe extern "C" fn(Id, Id, Told, *mut c_void) -> c_int;
 
@@ -76,6 +79,7 @@ table! {
     functions {
     H5get_libversion: fn(*mut c_uint, *mut c_uint, *mut c_uint) -> c_int;
     H5garbage_collect: fn() -> c_int;
+    H5Aiterate2: fn(Id, c_int, c_int, *mut u64, Said, *mut c_void) -> c_int;
     H5Eset_auto2: fn(Id, *const c_void, *mut c_void) -> c_int;
     H5Fopen: fn(*const c_char, c_uint, Id) -> Id;
     H5Fcreate: fn(*const c_char, c_uint, Id, Id) -> Id;
@@ -123,6 +127,8 @@ table! {
     H5Pset_chunk: fn(Id, c_int, *const u64) -> c_int;
     H5Pget_nfilters: fn(Id) -> c_int;
     H5Pget_fill_value: fn(Id, Id, *mut c_void) -> c_int;
+    H5Pfill_value_defined: fn(Id, *mut c_int) -> c_int;
+    H5Pget_fill_time: fn(Id, *mut c_int) -> c_int;
     H5Pset_chunk_cache: fn(Id, usize, usize, f64) -> c_int;
     H5Pset_alloc_time: fn(Id, c_int) -> c_int;
     H5Pset_fill_time: fn(Id, c_int) -> c_int;
@@ -151,21 +157,29 @@ impl Locked {
     }
 }
 
+/// As which others install it: that of programs, if there is one, and those of versions, the newest first.
+/// Debian and those that come of it have one for MPI too, and call this one serial.
+fn names() -> Vec<String> {
+    let numbers = ["", ".320", ".310", ".200", ".103"];
+    let both = |number: &str| ["libhdf5", "libhdf5_serial"].map(|name| format!("{name}.so{number}"));
+    numbers.into_iter().flat_map(both).collect()
+}
+
 /// The library: that of `BDRUN_HDF5` (a path), else one of those that Debian and others install.
 pub(super) fn get() -> Result<&'static Locked, String> {
     static LIBRARY: OnceLock<Result<Locked, String>> = OnceLock::new();
-    let names =
-        ["libhdf5.so", "libhdf5_serial.so", "libhdf5_serial.so.103", "libhdf5.so.310", "libhdf5.so.200"];
     let loaded = LIBRARY.get_or_init(|| match std::env::var("BDRUN_HDF5") {
         Ok(path) => load(&path),
         Err(_) => {
-            let first = load(names[0]);
+            let names = names();
+            let first = load(&names[0]);
             names[1..].iter().fold(first, |found, name| found.or_else(|first| load(name).map_err(|_| first)))
         }
     });
     loaded.as_ref().map_err(|error| {
         format!(
-            "libhdf5 cannot be loaded ({error}); install it (Debian: libhdf5-103), or name it in BDRUN_HDF5"
+            "libhdf5 cannot be loaded ({error}); install it (Debian: libhdf5-310, or libhdf5-103-1 before \
+             version 13), or name it in BDRUN_HDF5"
         )
     })
 }
@@ -200,4 +214,23 @@ fn load(path: &str) -> Result<Locked, String> {
         library.H5Dchunk_iter = None;
     }
     Ok(Locked { library, lock: Mutex::new(()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_installed_has_one_of_the_names() {
+        let names = names();
+        // Debian 12 and 13, Fedora, Conda, h5py's own version.
+        for name in ["libhdf5_serial.so.103", "libhdf5_serial.so.310", "libhdf5.so.200", "libhdf5.so.103"] {
+            assert!(names.iter().any(|one| one == name), "{name}");
+        }
+        for name in
+            ["libhdf5.so", "libhdf5_serial.so", "libhdf5.so.310", "libhdf5.so.320", "libhdf5_serial.so.320"]
+        {
+            assert!(names.iter().any(|one| one == name), "{name}");
+        }
+    }
 }

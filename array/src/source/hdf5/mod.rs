@@ -9,6 +9,7 @@ mod files;
 mod layout;
 mod library;
 mod object;
+mod replaced;
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -317,11 +318,11 @@ impl std::fmt::Debug for Hdf5Writer {
 impl Hdf5Writer {
     /// Begins a file with one dataset; with an identity, one that can be gone on with if it is interrupted,
     /// or goes on with it. A file that is there is not written to: to be killed meanwhile might damage it. It
-    /// is replaced when all is written, unless there is more in it than a dataset of this name.
+    /// is replaced when all is written, unless there is more in it than a dataset of this name, or may be.
     ///
     /// # Errors
     /// If there is no `libhdf5`, there are more than 2^26 chunks, no file can be made, or what is there is
-    /// of another identity, or has more in it.
+    /// of another identity, has more in it, is written to by others, or cannot be looked at.
     pub fn create(path: &Path, dataset: Dataset<'_>, identity: Option<Identity>) -> Result<Self, Error> {
         Self::begin(path, dataset, identity).map_err(|error| Error::file(path, error))
     }
@@ -347,7 +348,7 @@ impl Hdf5Writer {
         // Made by the kernel first, for its reason if that cannot be.
         let format = format!("hdf5 {inner} {} {shape:?} {unit:?}", dtype.name());
         let own = inner.to_owned();
-        let may = Box::new(move |path: &Path| can_be_replaced(locked, path, &own));
+        let may = Box::new(move |path: &Path| replaced::can_be(locked, path, &own));
         let (to, is_there) = Aside::begin(path, identity, &format, may)?;
         let layout = {
             let _lock = locked.enter();
@@ -383,20 +384,6 @@ impl Hdf5Writer {
         }
         Ok(Self { to, path: path.into(), name: name.into(), shape: shape.to_vec(), layout })
     }
-}
-
-/// What is there is no file of HDF5, or has no more than the dataset that is written: of others nobody wants
-/// to lose the rest.
-fn can_be_replaced(locked: &Locked, path: &Path, inner: &str) -> io::Result<()> {
-    let _lock = locked.enter();
-    let Ok(file) = Object::open_file(locked, path) else { return Ok(()) };
-    let count = object::count(locked, &file)?;
-    if count == 0 || count == 1 && Object::open_dataset(locked, &file, inner).is_ok() {
-        return Ok(());
-    }
-    Err(wrong(format!(
-        "there is more in it than {inner}, which would be lost, as the file is replaced: name another file,          or remove this one"
-    )))
 }
 
 impl Sink for Hdf5Writer {

@@ -1,6 +1,6 @@
 //! What the library gives ids for, each closed once.
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -141,6 +141,21 @@ pub(super) fn count(Locked { library, .. }: &Locked, file: &Object) -> io::Resul
     // SAFETY: the file is open, and stands for its root; it writes one of these.
     let code = unsafe { (library.H5Gget_info)(file.id, &raw mut group) };
     if code < 0 { Err(wrong("H5Gget_info failed")) } else { Ok(group.links) }
+}
+
+/// Whether something is said of a file (of its root) beside what is in it.
+pub(super) fn has_attributes(Locked { library, .. }: &Locked, file: &Object) -> io::Result<bool> {
+    extern "C" fn found(_: Id, _: *const c_char, _: *const c_void, _: *mut c_void) -> c_int {
+        // That is enough.
+        1
+    }
+    let (none, nobody) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: the file is open, and stands for its root. `H5_INDEX_NAME`, `H5_ITER_INC`, from the first one
+    // on; what is called uses nothing.
+    match unsafe { (library.H5Aiterate2)(file.id, 0, 0, none, found, nobody) } {
+        code if code < 0 => Err(wrong("H5Aiterate2 failed")),
+        code => Ok(code > 0),
+    }
 }
 
 /// `H5S_NULL`, which is told to have no axes, as one element has none.

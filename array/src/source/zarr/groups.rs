@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::super::unique;
+use super::super::{beside, unique};
 use super::{NAME, OLD_COPIES, OLD_GROUP, description, json, wrong};
 
 const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group", "attributes": {}}
@@ -17,8 +17,41 @@ fn is_in_store(folder: &Path) -> bool {
     folder.ancestors().any(|folder| folder.extension().is_some_and(|ending| ending == "zarr"))
 }
 
+/// Groups that were made for an array. Those that nothing has come to be in are taken away again: where there
+/// is no array in the end nobody asked for them.
+#[derive(Default)]
+pub(super) struct Made(Vec<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        while let Some(folder) = self.0.pop() {
+            if !unmake(&folder) {
+                break;
+            }
+        }
+    }
+}
+
+/// Whether a group is gone that has nothing in it but its description, as it was made.
+fn unmake(folder: &Path) -> bool {
+    let name = folder.join(NAME);
+    let is_alone = |entry: io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() == NAME);
+    let is_empty = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.all(is_alone));
+    if !is_empty || std::fs::read_to_string(&name).is_ok_and(|text| text != GROUP) {
+        return false;
+    }
+    _ = std::fs::remove_file(&name);
+    let is_gone = std::fs::remove_dir(folder).is_ok();
+    if !is_gone && folder.is_dir() {
+        // Somebody was faster, and needs it.
+        _ = std::fs::write(&name, GROUP);
+    }
+    is_gone
+}
+
 /// In a store the groups that an array is to be in are made.
-pub(super) fn make(path: &Path) -> io::Result<()> {
+pub(super) fn make(path: &Path) -> io::Result<Made> {
+    let mut all = Made::default();
     let missing: Vec<&Path> = path.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
     for folder in missing.into_iter().rev() {
         // What is missing above the store is as wrong as it is of other files.
@@ -27,10 +60,7 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
         }
         // With its description, or not at all.
         let aside = loop {
-            let mut aside = std::ffi::OsString::from(".");
-            aside.push(folder.file_name().unwrap_or_default());
-            aside.push(format!(".{}", unique()));
-            let aside = folder.with_file_name(aside);
+            let aside = beside(folder, &format!(".{}", unique()));
             match std::fs::create_dir(&aside) {
                 // Another thread's.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -41,15 +71,18 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
             }
         };
         let made = std::fs::write(aside.join(NAME), GROUP).and_then(|()| std::fs::rename(&aside, folder));
-        if let Err(error) = made {
-            std::fs::remove_dir_all(&aside)?;
-            // Others make it, too.
-            if !folder.is_dir() {
-                return Err(error);
+        match made {
+            Ok(()) => all.0.push(folder.to_path_buf()),
+            Err(error) => {
+                std::fs::remove_dir_all(&aside)?;
+                // Others make it, too.
+                if !folder.is_dir() {
+                    return Err(error);
+                }
             }
         }
     }
-    Ok(())
+    Ok(all)
 }
 
 /// What is wrong with a group's description: it is not that of the array that is written.

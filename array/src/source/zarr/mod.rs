@@ -21,8 +21,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::Source;
 use super::pieces::pieces;
+use super::{Source, never_again};
 use crate::block::Block;
 use crate::dtype::DType;
 use crate::error::Error;
@@ -185,7 +185,8 @@ impl Source for Zarr {
         let mut hasher = twox_hash::xxhash3_128::Hasher::new();
         match files_below(&self.path) {
             Ok(files) => files.iter().for_each(|file| hasher.write(file)),
-            Err(error) => return error.to_string(),
+            // It can be read for all that, by the names of its files: what is in them may be anything.
+            Err(_) => return never_again(),
         }
         format!("{:x}", hasher.finish_128())
     }

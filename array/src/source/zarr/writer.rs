@@ -20,6 +20,9 @@ use crate::source::pieces::{self, Piece, pieces};
 /// group would find it.
 const BEGUN: &str = ".zarr.json";
 
+/// How often groups are made anew that others take away.
+const TRIES: u32 = 100;
+
 /// What is done to chunks before they are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
@@ -56,6 +59,8 @@ pub struct ZarrWriter {
     size: usize,
     keys: Keys,
     packings: Vec<Packing>,
+    /// Behind what is in them.
+    _groups: groups::Made,
 }
 
 impl std::fmt::Debug for ZarrWriter {
@@ -86,9 +91,20 @@ impl ZarrWriter {
             chunk.iter().zip(shape).map(|(&chunk, &length)| chunk.clamp(1, length.max(1))).collect();
         let (text, packings) = written(dtype, shape, &chunk, compression);
         groups::check(path)?;
-        groups::make(path)?;
         let format = format!("zarr {} {shape:?} {chunk:?} {compression:?}", dtype.name());
-        let (to, is_there) = Aside::begin_folder(path, identity, &format, Box::new(can_be_replaced))?;
+        let begin = || {
+            let made = groups::make(path)?;
+            let begun = Aside::begin_folder(path, identity, &format, Box::new(can_be_replaced))?;
+            io::Result::Ok((made, begun))
+        };
+        let mut tries = TRIES;
+        let (made, (to, is_there)) = loop {
+            match begin() {
+                // Another one, which had made a group, failed just now, and took it away again.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries > 0 => tries -= 1,
+                begun => break begun?,
+            }
+        };
         let begun = to.aside.join(BEGUN);
         if is_there {
             // One that was interrupted while it was put in its place has its own name already.
@@ -102,7 +118,8 @@ impl ZarrWriter {
             to.ready()?;
         }
         let keys = Metadata::parse(&text)?.keys;
-        Ok(Self { to, path: path.into(), shape: shape.to_vec(), chunk, size: dtype.size(), keys, packings })
+        let (path, shape, size) = (path.into(), shape.to_vec(), dtype.size());
+        Ok(Self { to, path, shape, chunk, size, keys, packings, _groups: made })
     }
 
     /// The file of a chunk.
