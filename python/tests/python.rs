@@ -385,8 +385,8 @@ fn the_budget_is_what_there_is() {
     run("memory", "budget");
 }
 
-/// Runs a program in a cgroup of which a file says something: of version 1 or 2, each with its folder, the file,
-/// and what is written to it. None if there is no such group.
+/// Runs a program in a cgroup of which a file says something: of version 1 or 2, each with its folder, the
+/// file, and what is written to it. None if there is no such group.
 fn in_group(said: [[&str; 3]; 2], of: &Command) -> Option<Output> {
     static GROUPS: AtomicUsize = AtomicUsize::new(0);
     let number = GROUPS.fetch_add(1, Ordering::Relaxed);

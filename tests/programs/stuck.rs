@@ -112,6 +112,14 @@ fn a_second_process_of_a_rank_is_refused() {
     let args = ["-np", "1", "sh", "-c", script, "sh", hello.to_str().expect("a path")];
     let outcome = crate::common::bdrun_args(args).run();
     outcome.failed_with(1, &["another process of rank 0 has attached already"]);
+    // The script is the rank where it is preloaded; what it executes is the next image of it.
+    let started = |script| {
+        let args = ["-np", "1", "--preload", "always", "sh", "-c", script, "sh"];
+        crate::common::bdrun_args(args.into_iter().chain(hello.to_str())).run()
+    };
+    started("\"$1\"; exit $?")
+        .failed_with(1, &["rank 0 has attached already", "has to `exec` its last program"]);
+    assert_eq!(started("true; exec \"$1\"").code, Some(0));
 }
 
 #[test]

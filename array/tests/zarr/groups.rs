@@ -184,7 +184,8 @@ fn groups_are_made_by_several_at_once() {
     }
 }
 
-/// Where nothing came of it, for want of memory say, there is no store either; but what others have put there.
+/// Where nothing came of it, for want of memory say, there is no store either; but what others have put
+/// there stays.
 #[test]
 fn groups_that_were_made_in_vain_go() {
     let directory = Directory::new("zarr-vain");

@@ -143,7 +143,9 @@ impl Runtime {
         unsafe { libc::fcntl(handed.control.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
         if handed.segment.rank(handed.rank).attached.swap(1, SeqCst) != 0 {
             return Err(Error::Runtime(format!(
-                "another process of rank {} has attached already; one process of each rank may call init",
+                "another process of rank {} has attached already; one process of each rank may call init. (With \
+                 `--preload always`, which it is where ptrace is forbidden, a script has attached: it has to `exec` \
+                 its last program, or say `--preload never`)",
                 handed.rank
             )));
         }
