@@ -165,9 +165,14 @@ fn try_run(
         let (beside, threads) = (beside(&prepared, size), prepared.threads().compute);
         let left = memory.saturating_sub(beside);
         let too_little = |error: Error| {
+            let fewer = if size == 1 && threads > 1 {
+                format!("; --threads takes fewer than these {threads}")
+            } else {
+                String::new()
+            };
             format!(
-                "{error}; {} of the budget of {} are left for blocks, {} are taken by all else, {threads} threads \
-                 among it: --block makes blocks smaller, --threads takes fewer",
+                "{error}; {} of the budget of {} are left for blocks, {} are taken by all else: --block makes \
+                 blocks smaller{fewer}",
                 mib(left),
                 mib(memory),
                 mib(beside)

@@ -231,7 +231,7 @@ fn what_is_wrong_is_said() {
         (&["a.npy", "none.npy", "c.npy"], None, "none.npy: No such file"),
         (&["a.npy", "text.txt", "c.npy"], None, "named FILE::/DATASET"),
         (&["b.npy", "a.npy", "none/c.npy"], None, "No such file"),
-        (&["a.npy", "b.npy", "c.npy"], Some(1 << 20), "--block makes them smaller"),
+        (&["a.npy", "b.npy", "c.npy"], Some(1 << 20), "--block makes blocks smaller"),
     ] {
         let output = run(DOT, &directory.0, arguments, budget);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -264,7 +264,7 @@ fn ranks_of_a_job_compute_the_same() {
         let arguments = ["b.npy", "c.npy", "--block", "20000", "--force"];
         let output = on_ranks("3", &memory, program, &directory.0, &arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() || said.contains("--block makes them smaller"), "{memory}: {said}");
+        assert!(output.status.success() || said.contains("--block makes blocks smaller"), "{memory}: {said}");
         output.status.success().then_some(said)
     };
     let (mut little, mut enough) = (8 << 10, 64 << 10);
