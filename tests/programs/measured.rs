@@ -314,7 +314,7 @@ import mmap, os, sys, time
 def wait(name):
     while not os.path.exists(name):
         time.sleep(0.01)
-memory = mmap.mmap(-1, 100 << 20)
+memory = mmap.mmap(-1, 200 << 20)
 for place in range(0, len(memory), 4096):
     memory[place] = 1
 wait(sys.argv[1])
@@ -325,7 +325,8 @@ wait(sys.argv[2])
     let words = ["-np", "1", "--memory", "4G", "--preload", "never", "--", "python3", "-c", program];
     let job = bdrun_args(words.into_iter().chain(marks.each_ref().map(String::as_str))).start();
     let held = |is_so: fn(u64) -> bool| job.sees(|rank| rank["held"].as_u64().is_some_and(is_so));
-    assert!(held(|held| held >= SIZE), "{}", job.situation());
+    // It may be filling it still, and goes on at once: so much is shared that was seen, beside its own.
+    assert!(held(|held| held >= SIZE + 50 * MIB), "{}", job.situation());
     std::fs::write(at("seen"), "").unwrap();
     assert!(held(|held| held < SIZE / 2), "{}", job.situation());
     std::fs::write(at("end"), "").unwrap();
