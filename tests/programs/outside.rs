@@ -333,17 +333,19 @@ fn partitions_that_do_not_fit() {
     }
 }
 
-/// Handles what it is sent, and computes until a file is there.
+/// Handles what it is sent; grows when one file is there, and computes until another one is.
 const HANDLES_USR: &str = "
-import os, signal, sys
+import os, signal, sys, time
 for number in (signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, lambda *_: None)
 print('ready', sys.argv[1], flush=True)
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)
 memory = bytearray(60 << 20)
 for at in range(0, len(memory), 4096):
     memory[at] = 1
 x = 0
-while not os.path.exists(sys.argv[2]):
+while not os.path.exists(sys.argv[3]):
     x += sum(memory[at] for at in range(0, len(memory), 65536))
 print('ok', sys.argv[1], flush=True)
 ";
@@ -355,10 +357,12 @@ fn user_signals_to_bdrun_kill_nobody_who_is_held_or_out() {
     let args =
         ["-np", "2", "--processors", "2", "--memory", "100M", "--preload", "never", "--", "python3", "-c"];
     let dir = Directory::new("user-signals");
-    let go = dir.path().join("go").display().to_string();
-    let job = bdrun_args(args.into_iter().chain([HANDLES_USR, "{rank}", &go])).start();
+    let [grow, go] = ["grow", "go"].map(|name| dir.path().join(name).display().to_string());
+    let job = bdrun_args(args.into_iter().chain([HANDLES_USR, "{rank}", &grow, &go])).start();
+    // Before one of them has grown: who does not fit beside one that computes comes in when that ends.
     job.wait_for_output("ready 0");
     job.wait_for_output("ready 1");
+    std::fs::write(grow, "").expect("a file");
     // Only one of them fits.
     assert!(job.sees_held_or_out(), "{}", job.situation());
     for signal in [libc::SIGUSR1, libc::SIGWINCH, libc::SIGUSR2, libc::SIGCONT] {
