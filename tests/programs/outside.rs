@@ -348,6 +348,8 @@ x = 0
 while not os.path.exists(sys.argv[3]):
     x += sum(memory[at] for at in range(0, len(memory), 65536))
 print('ok', sys.argv[1], flush=True)
+# At its end Python puts the actions of signals back, and one may still be under way.
+os._exit(0)
 ";
 
 /// Batch systems send them as a matter of course; who is held or out gets them when it goes on, and nobody is

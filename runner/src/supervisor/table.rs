@@ -208,8 +208,8 @@ mod tests {
         std::thread::scope(|scope| {
             let ask = || {
                 table.lock().unread = UNREAD;
-                let (table, sender) = (&table, sender.clone());
-                scope.spawn(move || sender.send(table.wants(table.generation(), true)));
+                let (table, sender, generation) = (&table, sender.clone(), table.generation());
+                scope.spawn(move || sender.send(table.wants(generation, true)));
                 assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "it does not wait");
             };
             let answer = || told.recv_timeout(Duration::from_secs(600));
