@@ -3,6 +3,9 @@
 //! h5py is that of the Python that `BDRUN_SDDP_PYTHON` names, or else of `python3`; `BDRUN_HDF5` names the
 //! library.
 
+#[path = "numpy/alone.rs"]
+mod alone;
+
 #[path = "numpy/random.rs"]
 #[expect(dead_code, reason = "another test uses it all")]
 mod random;
@@ -15,8 +18,9 @@ mod replaced;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use alone::alone;
 use bdrun_array::source::hdf5::Dataset;
 use bdrun_array::source::{Hdf5, Hdf5Writer, Npy, Sink, Source, hdf5};
 use bdrun_array::{Array, Block, DType, Progress, Region, Settings};
@@ -112,12 +116,6 @@ const READ: &[&str] = &[
     "empty",
     "filled",
 ];
-
-/// One test at a time: a program that one starts while another opens a file may have that, and its lock.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[test]
 fn regions_are_what_h5py_wrote() {

@@ -2,6 +2,9 @@
 //!
 //! zarr-python is that of the Python that `BDRUN_SDDP_PYTHON` names, or else of `python3`.
 
+#[path = "numpy/alone.rs"]
+mod alone;
+
 #[path = "numpy/random.rs"]
 #[expect(dead_code, reason = "another test uses it all")]
 mod random;
@@ -13,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use alone::alone;
 use bdrun_array::source::zarr::{Compression, ZarrArray, is_zarr};
 use bdrun_array::source::{Npy, Sink, Source, Zarr, ZarrWriter};
 use bdrun_array::{Array, Block, DType, Element, Progress, Region, Settings};
@@ -190,6 +194,7 @@ fn whole(shape: &[usize]) -> Region {
 
 #[test]
 fn regions_are_what_zarr_python_wrote() {
+    let _alone = alone();
     let directory = Directory::new("zarr-read");
     let folder = &directory.0;
     let Some((names, _)) = made(MAKE, folder) else { return };
@@ -231,6 +236,7 @@ fn regions_are_what_zarr_python_wrote() {
 
 #[test]
 fn what_is_not_known_and_what_is_damaged_is_refused() {
+    let _alone = alone();
     let directory = Directory::new("zarr-refused");
     let folder = &directory.0;
     let Some((lines, _)) = made(REFUSED, folder) else { return };
@@ -264,6 +270,7 @@ fn a_chunk(folder: &Path, random: &mut Random) -> Option<PathBuf> {
 /// Whatever bytes are in a chunk: an error, or other elements.
 #[test]
 fn damage_ends_no_program() {
+    let _alone = alone();
     let directory = Directory::new("zarr-damage");
     let folder = &directory.0;
     let Some((names, _)) = made(MAKE, folder) else { return };
@@ -314,6 +321,7 @@ fn store(path: &Path, array: &Array, chunk: &[usize], compression: Compression) 
 
 #[test]
 fn zarr_python_reads_what_is_written() {
+    let _alone = alone();
     let directory = Directory::new("zarr-write");
     let folder = &directory.0;
     let Some((_, python)) = made(MAKE, folder) else { return };
@@ -396,6 +404,7 @@ fn begin(path: &Path, chunk: &[usize], compression: Compression) -> Result<ZarrW
 
 #[test]
 fn what_is_interrupted_is_gone_on_with() {
+    let _alone = alone();
     let directory = Directory::new("zarr-begun");
     let path = directory.0.join("x.zarr");
     let regions: Vec<Region> =
@@ -436,6 +445,7 @@ fn what_is_interrupted_is_gone_on_with() {
 /// Whatever else is in a directory is not lost.
 #[test]
 fn nothing_but_an_array_is_replaced() {
+    let _alone = alone();
     let directory = Directory::new("zarr-replaced");
     let at = |name: &str| directory.0.join(name);
     std::fs::create_dir(at("mine")).unwrap();
@@ -470,6 +480,7 @@ fn nothing_but_an_array_is_replaced() {
 /// Without its description what was written is no array.
 #[test]
 fn what_has_lost_its_description_is_not_put_in_its_place() {
+    let _alone = alone();
     let directory = Directory::new("zarr-lost");
     let path = directory.0.join("x.zarr");
     let sink = begin(&path, &[2, 3], Compression::None).unwrap();
@@ -481,6 +492,7 @@ fn what_has_lost_its_description_is_not_put_in_its_place() {
 /// Other axes may be of any length: they are not cut.
 #[test]
 fn what_has_no_elements_takes_no_memory() {
+    let _alone = alone();
     let directory = Directory::new("zarr-nothing");
     let path = directory.0.join("x.zarr");
     let (dtype, compression) = (DType::F64, Compression::None);
@@ -494,6 +506,7 @@ fn what_has_no_elements_takes_no_memory() {
 /// An array is another one when a chunk of it is written again.
 #[test]
 fn a_chunk_that_is_written_again_changes_the_stamp() {
+    let _alone = alone();
     let directory = Directory::new("zarr-stamp");
     let path = directory.0.join("x.zarr");
     store(&path, &Array::full(&[4, 6], 7.0, DType::F64), &[2, 3], Compression::None);

@@ -358,7 +358,7 @@ def old_numpy():
 LONG = """
 import bdrun.array as ba, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored by what a shell has put into the background
-a = ba.ones((12000, 12000)).rechunk(100)
+a = ba.ones((18000, 18000)).rechunk(600)  # few blocks, of which each product takes long
 print("on", flush=True)
 (a.T @ a).sum().compute()
 """
@@ -367,11 +367,14 @@ print("on", flush=True)
 def interrupted():
     """Ctrl-C ends a computation."""
     started = subprocess.Popen([sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert started.stdout.readline() == "on\n", started.stderr.read()
-    time.sleep(1)
-    os.kill(started.pid, signal.SIGINT)
-    assert started.wait(300) in (1, -2), started.returncode
-    assert "KeyboardInterrupt" in started.stderr.read()
+    try:
+        assert started.stdout.readline() == "on\n", started.stderr.read()
+        time.sleep(1)
+        os.kill(started.pid, signal.SIGINT)
+        assert started.wait(600) in (1, -2), started.returncode
+        assert "KeyboardInterrupt" in started.stderr.read()
+    finally:
+        started.kill()
 
 
 def interrupted_at_once():

@@ -61,7 +61,8 @@ fn other_threads_wait_for_memory() {
     let outcome = besides("-np 4 --memory 128M threads 30");
     assert_eq!(outcome.stdout, "4 ranks, 0 wrong\n");
     let stats = outcome.stats();
-    assert!(stats.demand_bytes > 200 * MIB && stats.evictions > 0, "{stats:?}");
+    // All of the first 30 MiB of each; how many hold the second at a time depends on the machine.
+    assert!(stats.demand_bytes > 140 * MIB && stats.evictions > 0, "{stats:?}");
     assert_eq!(stats.overdraft_rank, None, "{stats:?}");
 }
 

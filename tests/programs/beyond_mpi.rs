@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::common::chaos::{compiles, source};
 use crate::common::libraries::libraries;
-use crate::common::{Directory, Outcome, bdrun_args};
+use crate::common::{Directory, Outcome, bdrun_args, first_of};
 
 /// Compiles a program; `None`, said, where there is no compiler.
 pub fn compiled(dir: &Directory, name: &str) -> Option<PathBuf> {
@@ -36,13 +36,17 @@ fn run(options: &[&str], most: &str, program: &Path, arguments: &[&str]) -> Outc
 fn no_more_than_may_are_in_the_critical_section() {
     let dir = Directory::new("critical");
     let Some(program) = compiled(&dir, "critical") else { return };
-    for (most, times, long) in [("1", "20", "500"), ("3", "10", "20000"), ("1", "300", "0")] {
-        let outcome = run(&["-np", "5"], most, &program, &[times, long]);
-        assert_eq!(
-            (outcome.code, &*outcome.stdout),
-            (Some(0), &*format!("most {most} seats 1\n")),
-            "{outcome:?}"
-        );
+    for (most, times, long) in
+        [("1", &["20"][..], "500"), ("3", &["10", "100", "1000"], "20000"), ("1", &["300"], "0")]
+    {
+        // On a busy machine fewer than may be in may have come at a time.
+        first_of(times.iter(), |times| {
+            let outcome = run(&["-np", "5"], most, &program, &[times, long]);
+            let were = |most: &str| outcome.stdout == format!("most {most} seats 1\n");
+            let fewer = most == "3" && ["1", "2"].into_iter().any(were);
+            assert!(outcome.code == Some(0) && (fewer || were(most)), "{outcome:?}");
+            (!fewer).then_some(()).ok_or(format!("{outcome:?}"))
+        });
     }
     let outcome = run(&["-np", "2"], "none", &program, &["1", "0"]);
     assert!(outcome.code != Some(0) && outcome.stderr.contains("BDRUN_CRITICAL is none"), "{outcome:?}");

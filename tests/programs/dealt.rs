@@ -145,7 +145,7 @@ fn a_job_on_several_nodes_goes_on() {
     let what = "[ -e $there/well ] || case $1 in p17) exit 9;; p2?) sleep 1000;; esac; sleep 0.05";
     let bench = Bench::new("goes-on", 30, what);
     let options = "--output-files %/out/{} --joblog %/log";
-    let Some(job) = bench.on(Mpich, 2, &format!("--journal %/journal {options}")) else { return };
+    let Some(job) = bench.on(Mpich, 2, &format!("-j 2 --journal %/journal {options}")) else { return };
     let outcome = job.run();
     outcome.failed_with(9, &["p17", "exit code 9", "to go on: "]);
     let first = bench.ran().0;
@@ -238,7 +238,9 @@ fn the_trace_has_the_ranks_of_all_nodes() {
         let events = trace["traceEvents"].as_array().unwrap();
         let done = events.iter().filter(|event| event["name"] == "ranks");
         let done: Vec<u64> = done.filter_map(|event| event["args"]["done"].as_u64()).collect();
-        assert!(done.is_sorted() && done.first() == Some(&0) && done.last() >= Some(&6), "{done:?}");
+        assert!(done.is_sorted() && done.first() == Some(&0), "{done:?}");
+        // Those that end at once at the end are in no sample.
+        let nearly_all = done.last() >= Some(&6);
         assert!(bench.read("page").contains("p7"));
         let ran = |rank: u32| {
             let of = |event: &&serde_json::Value| event["cat"] == "rank" && event["tid"] == rank + 1;
@@ -247,7 +249,7 @@ fn the_trace_has_the_ranks_of_all_nodes() {
         };
         let runs: Vec<f64> = (0..8).map(ran).collect();
         let seen = runs.iter().all(|&micros| micros >= 650_000.0 * seconds);
-        seen.then_some(()).ok_or(format!("{runs:?}"))
+        (seen && nearly_all).then_some(()).ok_or(format!("{runs:?} {done:?}"))
     });
 }
 

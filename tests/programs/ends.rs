@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 
@@ -45,7 +46,8 @@ fn a_job_that_was_halted_for_success_has_it() {
 #[test]
 fn failures_and_successes_end_the_job_when_they_are_enough() {
     let run = |halt: &str, script: &str| {
-        let args = ["-np", "8", "--processors", "2", "--halt", halt, "sh", "-c", script, "{rank}"];
+        // No more at a time, however little they compute.
+        let args = ["-np", "8", "-j", "2", "--halt", halt, "sh", "-c", script, "{rank}"];
         bdrun_args(args).run()
     };
     let status = |outcome: &Outcome, wanted: &str| {
@@ -59,7 +61,7 @@ fn failures_and_successes_end_the_job_when_they_are_enough() {
     let said = dir.path().join("said").display().to_string();
     let script =
         "case $0 in 1|2) exit 9;; *) until grep -q 'no other rank is begun' $1; do sleep 0.01; done; esac";
-    let words = ["--processors", "2", "--halt", "soon,fail=2", "sh", "-c", script, "{rank}", &said];
+    let words = ["-j", "2", "--halt", "soon,fail=2", "sh", "-c", script, "{rank}", &said];
     let soon = bdrun_args(["-np", "64"].iter().chain(&words));
     let soon = soon.with(|command| command.stderr(fs::File::create(&said).unwrap())).run();
     let text = fs::read_to_string(&said).unwrap();
@@ -224,15 +226,15 @@ fn a_log_that_nobody_reads_does_not_keep_a_job_from_its_end() {
         // Whoever has it open, and does not read.
         let _reader = File::options().read(true).write(true).open(&log).unwrap();
         let log = log.display().to_string();
-        let list: String = (0..2000).map(|n| format!("{n}\n")).collect();
+        let list: String = (0..700).map(|n| format!("{n}\n")).collect();
         let path = dir.path().join("list");
         fs::write(&path, list).unwrap();
         let list = path.display().to_string();
         let ran = dir.path().join("ran").display().to_string();
-        let script = format!("printf x >> $0; [ $1 != 1999 ] || {last}");
+        let script = format!("printf x >> $0; [ $1 != 699 ] || {last}");
         let options = ["--parts", &list, "--joblog", &log, "--", "sh", "-c", &script, &ran, "{}"];
         let job = bdrun_args(options).start();
-        let all_ran = || fs::metadata(&ran).is_ok_and(|ran| ran.len() == 2000).then_some(());
+        let all_ran = || fs::metadata(&ran).is_ok_and(|ran| ran.len() == 700).then_some(());
         assert!(poll(LIMIT, all_ran).is_some(), "{}", job.situation());
         // Nobody is left to be killed.
         job.wait_for_all_ends();
@@ -299,15 +301,21 @@ fn output_that_is_lost_at_the_end_is_told() {
         Ok(disk) => disk,
         Err(why) => return skipped("mount", why),
     };
-    // As much as a pipe holds: all but the first can end, whose output waits for a reader.
+    // As much as a pipe holds: all but the first can end, whose output waits for a reader. They begin when
+    // that is so: before that theirs could be read, and held back.
     let ended = Directory::new("have-printed");
-    let script = "[ $1 -gt 0 ] || head -c 400000 /dev/zero; head -c 65536 /dev/zero; : > $0/$1";
+    let script = "if [ $1 = 0 ]; then head -c 100000 /dev/zero; : > $0/waits; head -c 300000 /dev/zero
+        else until [ -e $0/waits ]; do sleep 0.01; done; fi
+        head -c 65536 /dev/zero; : > $0/$1";
     let place = ended.path().display().to_string();
     let options = ["-np", "32", "--processors", "32", "--keep-order", "--", "sh", "-c", script];
     let words = options.into_iter().chain([&*place, "{rank}"]);
-    let (mut reader, writer) = std::io::pipe().unwrap();
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    // SAFETY: asks the kernel for its size.
+    let size = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
+    writer.write_all(&vec![b'.'; size as usize]).unwrap();
     let job = bdrun_on(disk.path(), words).with(|command| command.stdout(Stdio::from(writer))).start();
-    let all_but_the_first = || (fs::read_dir(ended.path()).unwrap().count() == 31).then_some(());
+    let all_but_the_first = || (fs::read_dir(ended.path()).unwrap().count() == 32).then_some(());
     assert!(poll(LIMIT, all_but_the_first).is_some());
     std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
     job.wait().failed_with(122, &["--keep-order: output cannot be held back"]);

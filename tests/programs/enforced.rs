@@ -161,7 +161,7 @@ fn a_rank_that_is_killed_for_memory_is_run_again_if_that_is_asked_for() {
     let script = "import mmap, os, sys
 first = not os.path.exists(sys.argv[1])
 open(sys.argv[1], 'w')
-memory = mmap.mmap(-1, 300 << 20)
+memory = mmap.mmap(-1, 300 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for page in range(0, len(memory) if first else 1, 4096): memory[page] = 1
 print('done')";
     let (marker, output) = (at("begun"), at("out"));

@@ -227,6 +227,8 @@ fn killed_at_any_moment_it_leaves_nothing() {
             }
             (None, 1) => assert_eq!(outcome.signal, Some(libc::SIGKILL)),
             (Some(130), 2) => {}
+            // It came when nothing was left to be done but to say so, and that took longer than it then may.
+            (None, 2) if outcome.signal == Some(libc::SIGINT) => {}
             _ => panic!("round {round}: {outcome:?}"),
         }
         memory_seen += usize::from(!memory.is_empty());

@@ -197,12 +197,18 @@ fn mappings_of_zeros_in_parts_are_what_anonymous_ones_are() {
     let dir = Directory::new("zeros");
     let Some(program) = compiled(&dir, "outside/zeros.c", &[]) else { return };
     let program = program.display().to_string();
-    let expected = chaos::text(&chaos::plainly(std::slice::from_ref(&program)).stdout);
-    assert!(expected.ends_with("lost 0\n"), "{expected}");
-    let outcome = bdrun_args(["-np", "1", "--memory", "60M", "--preload", "never", "--", &program]).succeed();
-    assert_eq!(outcome.stdout, expected, "{}", outcome.stderr);
-    let stats = outcome.stats();
-    assert!(stats.evicted_bytes > 40 * MIB && stats.restored_bytes > 40 * MIB, "{stats:?}");
+    // On a busy machine it may be through before it is looked at.
+    first_of(["2", "20", "200"], |turns| {
+        let words = [&*program, turns].map(String::from);
+        let expected = chaos::text(&chaos::plainly(&words).stdout);
+        assert!(expected.ends_with("lost 0\n"), "{expected}");
+        let options = ["-np", "1", "--memory", "60M", "--preload", "never", "--", &program, turns];
+        let outcome = bdrun_args(options).succeed();
+        assert_eq!(outcome.stdout, expected, "{}", outcome.stderr);
+        let stats = outcome.stats();
+        let moved = stats.evicted_bytes > 40 * MIB && stats.restored_bytes > 40 * MIB;
+        moved.then_some(()).ok_or(format!("{stats:?}"))
+    });
 }
 
 /// It prints what it should, and that what it wrote stays in RAM is said while it runs.
@@ -268,9 +274,11 @@ def holds():
     return int(open('/proc/self/status').read().split('RssAnon:')[1].split()[0]) >> 10
 def until(reached):
     end = time.monotonic() + 600
-    while not reached(holds()) and time.monotonic() < end:
+    while not reached(holds()):
+        if time.monotonic() > end:
+            return False
         zlib.adler32(memory[-1 << 20:])
-    return reached(holds())
+    return True
 file = os.open('{path}', os.O_RDWR)
 mapped = fill(mmap.mmap(file, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE))
 memory = fill(bytearray(size))

@@ -224,7 +224,7 @@ fn who_works_between_its_looks_goes_on() {
 #[test]
 fn who_works_between_its_looks_stays_in_memory() {
     let Some(program) = compile(&STANDARD, None, &[]) else { return };
-    let outcome = program.job("-np 3 --memory 64M --timeout 250", "insert 48").succeed();
+    let outcome = program.job("-np 3 --memory 64M --timeout 550", "insert 48").succeed();
     let received = [0, 1, 2].map(|rank| format!("rank {rank} received 626"));
     assert_eq!(sorted(&outcome), received);
     let evicted = outcome.stats().evicted_bytes;

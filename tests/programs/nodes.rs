@@ -211,7 +211,7 @@ fn a_signal_to_one_master_gives_all_ranks_time() {
     if Mpich.path().is_none() {
         return;
     }
-    first_of(0..3, |_| {
+    first_of(0..10, |_| {
         let dir = Directory::new("grace");
         let at = dir.path().display();
         let script = format!(
@@ -241,13 +241,17 @@ fn who_cannot_begin_ends_all_nodes() {
     std::fs::write(bad.join("scratch"), "no folder").expect("a file");
     let bdrun = env!("CARGO_BIN_EXE_bdrun");
     let job = [bdrun, "-np", "2", "--scratch", "scratch", "sleep", "1000"];
-    let mut command = std::process::Command::new(path);
-    let here = |folder: &Path| ["-n".into(), "1".into(), "-wdir".into(), folder.display().to_string()];
-    command.args(here(&good)).args(job).arg(":").args(here(&bad)).args(job);
-    let output = limited(command.env(SILENCE, "300"), LIMIT);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("the job ended on node 1: "), "{said}");
-    assert!(!said.contains("could not begin"), "the reason itself is told: {said}");
+    // A master that takes 15 s to begin is not waited for by the other, and is killed by its launcher.
+    first_of(0..3, |_| {
+        let mut command = std::process::Command::new(path);
+        let here = |folder: &Path| ["-n".into(), "1".into(), "-wdir".into(), folder.display().to_string()];
+        command.args(here(&good)).args(job).arg(":").args(here(&bad)).args(job);
+        let output = limited(command.env(SILENCE, "300"), LIMIT);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        assert!(!said.contains("could not begin"), "the reason itself is told: {said}");
+        said.contains("the job ended on node 1: ").then_some(()).ok_or(said.into_owned())
+    });
 }
 
 /// Windows and shared file pointers, whose memory no two nodes share.
@@ -309,7 +313,7 @@ fn masters_are_a_step_of_slurm() {
     }
     let Some(slurm) = Slurm::start(2) else { return };
     let by = |job: Bdrun| {
-        let words = "--mpi=pmi2 -N 2 --ntasks-per-node=1 --kill-on-bad-exit=1 --mem=200";
+        let words = "--mpi=pmi2 -N 2 --ntasks-per-node=1 --mem=200";
         let words = words.split(' ').map(str::to_owned);
         job.with(|command| command.env("SLURM_CONF", slurm.conf()).env(SILENCE, "300"))
             .by(Path::new("/usr/bin/srun"), words)
@@ -441,15 +445,19 @@ fn all_nodes_are_looked_at() {
                 poll(LIMIT, || Some(look(master, &["top", "--once"])).filter(|shown| ranks(shown) == 2));
             let shown = shown.unwrap_or_else(|| panic!("{}", look(master, &["top", "--once"])));
             assert!(shown.contains("node 0 (") && shown.contains("node 1 ("), "{shown}");
-            let all: Vec<String> = (0..8).map(|rank| look(master, &["explain", &rank.to_string()])).collect();
-            let runs = |node: u32| {
-                let says =
-                    |text: &&String| text.contains(&format!("node {node} (")) && text.contains(" runs: ");
-                all.iter().filter(says).count()
-            };
-            assert_eq!((runs(0), runs(1)), (1, 1), "{all:?}");
-            let waits = all.iter().filter(|text| text.contains(" has not begun")).count();
-            assert_eq!(waits, 6, "dealt: {dealt} {all:?}");
+            // A master that does not hear of the other in time answers without it.
+            let mut all: Vec<String> = vec![];
+            let explained = poll(LIMIT, || {
+                all = (0..8).map(|rank| look(master, &["explain", &rank.to_string()])).collect();
+                let runs = |node: u32| {
+                    let says =
+                        |text: &&String| text.contains(&format!("node {node} (")) && text.contains(" runs: ");
+                    all.iter().filter(says).count()
+                };
+                let waits = all.iter().filter(|text| text.contains(" has not begun")).count();
+                ((runs(0), runs(1), waits) == (1, 1, 6)).then_some(())
+            });
+            assert!(explained.is_some(), "dealt: {dealt} {all:?}");
         }
         job.signal(libc::SIGTERM);
         job.wait();

@@ -408,15 +408,21 @@ fn a_job_whose_ranks_have_ended_waits_for_its_reader_but_can_be_ended() {
 /// Who reads when the job is told to end gets all of it.
 #[test]
 fn what_is_read_is_not_lost_to_the_first_signal() {
-    let (job, mut reader) = unread("1h").unwrap();
-    // From then on nothing but the output is waited for.
-    job.wait_for_all_ends();
-    job.signal(libc::SIGTERM);
-    job.wait_for_error("what the ranks have printed is waited for");
-    let mut text = String::new();
-    reader.read_to_string(&mut text).unwrap();
-    let outcome = job.wait();
-    assert_eq!((outcome.code, text.len()), (Some(143), 180_000), "{outcome:?}");
+    // On a busy machine it may be waited for in vain: for five seconds.
+    first_of(0..5, |_| {
+        let (job, mut reader) = unread("1h").unwrap();
+        // From then on nothing but the output is waited for.
+        job.wait_for_all_ends();
+        job.signal(libc::SIGTERM);
+        job.wait_for_error("what the ranks have printed is waited for");
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        let outcome = job.wait();
+        assert_eq!(outcome.code, Some(143), "{outcome:?}");
+        let all = text.len() == 180_000;
+        assert!(all || outcome.stderr.contains("was not read"), "{} {outcome:?}", text.len());
+        all.then_some(()).ok_or(outcome.stderr)
+    });
 }
 
 /// A rank that asks at the terminal would be stopped for that, as any program in the background.

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 
 use crate::common::chaos::UNTIL_PAGED;
-use crate::common::{Bdrun, Directory, Outcome, bdrun_args, cap::Cap, late::Lateness, skipped};
+use crate::common::{Bdrun, Directory, Outcome, bdrun_args, cap::Cap, first_of, late::Lateness, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -73,22 +73,29 @@ fn ran_in_parts(outcome: &Outcome) -> bool {
 
 #[test]
 fn a_rank_of_four_times_the_budget_runs_within_it() {
-    let late = Lateness::new();
-    let outcome = python("128M", SWEEPS, &["512", "2"]).succeed();
-    let most = 140 * MIB + late.bytes();
-    if !ran_in_parts(&outcome) {
-        return;
-    }
-    assert_eq!(outcome.stdout, plainly(SWEEPS, &["512", "2"]));
-    let stats = outcome.stats();
-    let measured = stats.measured.as_ref().expect("measured from outside");
-    let peak = measured.measured_peak_bytes;
-    assert!(peak <= most, "{} of at most {}", peak / MIB, most / MIB);
-    assert!(stats.evicted_bytes > 512 * MIB && stats.restored_bytes > 512 * MIB, "{stats:?}");
-    assert!(outcome.stderr.contains("it runs within it, paged in parts"), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("ran in parts for"), "{}", outcome.stderr);
-    let rank = stats.ranks[0].measured.as_ref().expect("measured");
-    assert!(rank.parts_faults > 100 && rank.parts_s > 0.0, "{rank:?}");
+    // On a busy machine it may be nearly through before it is looked at.
+    first_of(["2", "10", "50"], |sweeps| {
+        let late = Lateness::new();
+        let outcome = python("128M", SWEEPS, &["512", sweeps]).succeed();
+        let late = late.bytes();
+        if !ran_in_parts(&outcome) {
+            return Ok(());
+        }
+        assert_eq!(outcome.stdout, plainly(SWEEPS, &["512", sweeps]));
+        let stats = outcome.stats();
+        let measured = stats.measured.as_ref().expect("measured from outside");
+        let unseen = (measured.longest_gap_s * (2_u64 << 30) as f64) as u64;
+        let (peak, most) = (measured.measured_peak_bytes, 140 * MIB + late.max(unseen));
+        assert!(peak <= most, "{} of at most {}", peak / MIB, most / MIB);
+        if stats.evicted_bytes <= 512 * MIB || stats.restored_bytes <= 512 * MIB {
+            return Err(format!("{stats:?}"));
+        }
+        assert!(outcome.stderr.contains("it runs within it, paged in parts"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("ran in parts for"), "{}", outcome.stderr);
+        let rank = stats.ranks[0].measured.as_ref().expect("measured");
+        assert!(rank.parts_faults > 100 && rank.parts_s > 0.0, "{rank:?}");
+        Ok(())
+    });
 }
 
 /// What leaves together may lie in both.

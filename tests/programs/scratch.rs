@@ -77,7 +77,7 @@ fn ranks_that_are_moved_from_outside_end_with_122() {
     let first = right(20);
     for (fault, word) in FAULTS.into_iter().cycle().take(10) {
         // On a busy machine all may be through before one is moved.
-        first_of([20, 200, 2000], |times| {
+        first_of([20, 200, 1000], |times| {
             let words = words("{rank}", times);
             let outcome = disk.job(fault, job.split(' ').map(String::from).chain(words)).run();
             let right = if times == 20 { first.clone() } else { right(times) };

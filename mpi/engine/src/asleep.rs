@@ -211,44 +211,59 @@ mod tests {
         assert!(own_code().iter().any(|code| code.contains(&(a_signal_may_wake as fn() -> bool as usize))));
     }
 
+    /// Tells a thread to stop when it is dropped: also by a panic, for which it is waited for.
+    struct Stop<'a>(&'a AtomicBool);
+
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
     /// What the kernel says of threads of this process.
     #[test]
     fn who_waits_for_another_thread_sleeps_and_who_does_something_else_does_not() {
-        let (numbers, number) = channel();
-        let (go, wait) = channel::<()>();
         let (stop, turns) = (AtomicBool::new(false), AtomicU32::new(0));
         // SAFETY: gettid has no preconditions.
         let own = || unsafe { libc::gettid() } as u32;
         std::thread::scope(|scope| {
-            let first = numbers.clone();
+            let _stop = Stop(&stop);
+            let (first, waiter) = channel();
+            let (second, other) = channel();
+            let (_go, wait) = channel::<()>();
             scope.spawn(move || {
                 first.send(own()).expect("it is heard");
                 wait.recv().expect_err("nothing is sent");
             });
-            scope.spawn(|| {
-                numbers.send(own()).expect("it is heard");
+            let (stop, turns) = (&stop, &turns);
+            scope.spawn(move || {
+                second.send(own()).expect("it is heard");
                 while !stop.load(Relaxed) {
                     turns.fetch_add(1, Relaxed);
                     std::thread::sleep(Duration::from_millis(1));
                 }
             });
-            let threads = [(); 2].map(|()| number.recv().expect("one more"));
+            let [waiter, other] = [waiter, other].map(|number| number.recv().expect("its number"));
             let begun = Instant::now();
-            let sleeps = |thread: &&u32| asleep(**thread, &[]).is_some();
-            while threads.iter().filter(sleeps).count() != 1 {
-                assert!(begun.elapsed() < Duration::from_secs(600), "{threads:?}");
-                std::thread::sleep(Duration::from_millis(1));
+            let in_time = || assert!(begun.elapsed() < Duration::from_secs(600), "{waiter} does not sleep");
+            // Before that either may wait for a lock.
+            while turns.load(Relaxed) == 0 {
+                in_time();
             }
-            let sleeper = *threads.iter().find(sleeps).expect("it sleeps");
-            let (times, before) = (asleep(sleeper, &[]), turns.load(Relaxed));
-            while turns.load(Relaxed) < before + 20 {
-                assert_eq!(threads.iter().filter(sleeps).collect::<Vec<_>>(), [&sleeper]);
+            // On its way to where it waits the first one may sleep and wake up.
+            let sleeps_on = || {
+                let (times, before) = (asleep(waiter, &[]), turns.load(Relaxed));
+                while times.is_some() && turns.load(Relaxed) < before + 20 {
+                    assert_eq!(asleep(other, &[]), None);
+                    in_time();
+                }
+                times.is_some() && asleep(waiter, &[]) == times
+            };
+            while !sleeps_on() {
+                in_time();
             }
-            assert_eq!(asleep(sleeper, &[]), times, "it has slept all the time");
             // Another thread of this process is awake, whichever else there are.
             assert!(!Others::new().sleep(true));
-            stop.store(true, Relaxed);
-            drop(go);
         });
     }
 

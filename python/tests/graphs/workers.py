@@ -249,6 +249,7 @@ def closed():
         with open(path) as file:
             return os.path.exists(f"/proc/{file.read()}")
 
+    bdrun.graph.LEAVE = 60  # on a busy machine who is killed may not end for long
     try:
         assert get(dask.delayed(close)(), "2G")[0] is False
     finally:

@@ -142,6 +142,8 @@ mod tests {
         idle.machine = Some(0.25);
         assert_eq!(free(&mut idle, 4, 0.0), 3.75, "what ranks wait for is seen, of those that are");
         idle.ended(Duration::from_millis(3), Duration::ZERO);
+        // However late this thread looks.
+        idle.unseen = Some(Instant::now() + Duration::from_secs(3600));
         assert_eq!(free(&mut idle, 4, 0.0), 0.25, "others use the rest");
         // This process has used some since it began.
         assert!((idle.look(second, 4, 0.0) - 0.25).abs() < 1e-9 && idle.own <= own_cpu());

@@ -412,7 +412,7 @@ mod tests {
             }
             let _ = done.send(());
         });
-        all.recv_timeout(Duration::from_secs(60)).expect("all calls return");
+        all.recv_timeout(Duration::from_secs(600)).expect("all calls return");
         drop(found);
     }
 

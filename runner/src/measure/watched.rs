@@ -142,12 +142,18 @@ mod tests {
             Told { asked: if is_steady { 1 << 40 } else { 0 }, waits: Some(1), moved: nth.min(4).into() }
         });
         let group = Group::tree(std::process::id() as i32);
-        let mut watched = Watched::new(1, group, Spare::new(1));
-        let look = Look { now: Instant::now(), births: None, table: None, crowded: Crowded::No };
-        let (sample, counts) = watched.look(&look, &tells, 0);
-        assert!(sample.private > 0 && counts);
-        assert_eq!((sample.not_asked_for(0), ASKED.load(SeqCst) % 2), (0, 0));
-        assert!(ASKED.load(SeqCst) >= 6);
+        let counts = |_| {
+            ASKED.store(0, SeqCst);
+            let mut watched = Watched::new(1, group.clone(), Spare::new(1));
+            let look = Look { now: Instant::now(), births: None, table: None, crowded: Crowded::No };
+            let (sample, counts) = watched.look(&look, &tells, 0);
+            assert!(sample.private > 0);
+            assert!(!counts || (sample.not_asked_for(0), ASKED.load(SeqCst) % 2) == (0, 0), "{sample:?}");
+            assert!(ASKED.load(SeqCst) >= 6);
+            counts
+        };
+        // A look that takes long does not count: this thread may get no processor in its midst.
+        assert!((0..100).any(counts));
     }
 
     /// It moves during every look, and what it asked for while it was in seems to be held besides: that is

@@ -24,6 +24,8 @@ use super::transport::{Body, Came, Result, Transport, TransportError};
 
 /// At whatever time.
 const BEAT: Frame = Frame::Beat(0);
+/// How long masters may be silent so that it is never over.
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// A master that the test is.
 struct Other {
@@ -112,7 +114,9 @@ impl Second {
         let shared = Arc::<Shared>::default();
         let (tell, told) = channel();
         let tell = Box::new(move |what| tell.send(seen(what)).expect("somebody listens"));
-        let gateway = made(Gateway::new(own, spread, (segment.clone(), mail), shared.clone(), tell));
+        let gateway = Gateway::new(own, spread, (segment.clone(), mail), shared.clone(), tell);
+        // Nobody is lost for being late, unless a test is about that.
+        let gateway = made(gateway.with_times(Some(HOUR), FAREWELL));
         let gateway = std::thread::spawn(move || gateway.run(vec![], &obeyed));
         Self { first: Other::by(first), node, orders, told, shared, segment, gateway }
     }
@@ -367,6 +371,7 @@ fn who_asks_waits_until_others_have_got_their_answers() {
     Comm::WORLD.arrive(&segment, &mail, &come, &mut |_| ()).unwrap();
     let (orders, obeyed) = channel();
     let gateway = Gateway::new(own, spread, (segment, mail), Arc::default(), Box::new(|_| ()));
+    let gateway = gateway.with_times(Some(HOUR), FAREWELL);
     let gateway = std::thread::spawn(move || gateway.run(vec![], &obeyed));
     for _ in 0..ASKED {
         let ranges = vec![Range { member: 1, offset: 0, len: LEN }];

@@ -147,13 +147,14 @@ impl Reaper {
         while let Ok(serial) = self.drained.try_recv() {
             self.shared.table.forwarded();
             if let Some(at) = self.pending.iter().position(|pending| pending.serial == serial) {
-                let pending = self.pending.swap_remove(at);
+                let pending = self.pending.remove(at);
                 self.tell(pending.happening);
             }
         }
         let now = Instant::now();
+        // In the order in which they ended: the first may decide how the job does.
         while let Some(at) = self.pending.iter().position(|pending| pending.deadline <= now) {
-            let pending = self.pending.swap_remove(at);
+            let pending = self.pending.remove(at);
             self.tell(pending.happening);
         }
     }

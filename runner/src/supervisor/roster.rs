@@ -88,7 +88,7 @@ mod tests {
     fn groups_that_are_left_are_killed() {
         let roster = Roster::new().expect("a mapping");
         let mut child =
-            std::process::Command::new("sleep").arg("60").process_group(0).spawn().expect("sleep");
+            std::process::Command::new("sleep").arg("1000").process_group(0).spawn().expect("sleep");
         let group = child.id() as i32;
         roster.enter(7, group);
         roster.enter(u32::MAX, 1);

@@ -248,7 +248,7 @@ mod tests {
 
     fn sleeper(environment: &[(&str, &str)]) -> Child {
         let mut command = Command::new("sleep");
-        command.arg("60").env_clear().envs(environment.iter().copied());
+        command.arg("1000").env_clear().envs(environment.iter().copied());
         command.spawn().expect("sleep")
     }
 

@@ -108,14 +108,17 @@ mod tests {
 
     #[test]
     fn every_mapping_is_seen() {
-        let whole = std::fs::read_to_string("/proc/self/maps").expect("maps");
-        let mut seen = 0_usize;
-        each_mapping(&mut |line| {
-            seen += 1;
-            assert!(start(line) > 0, "{}", String::from_utf8_lossy(line));
-        })
-        .expect("maps");
+        let differ = || {
+            let whole = std::fs::read_to_string("/proc/self/maps").expect("maps");
+            let mut seen = 0_usize;
+            each_mapping(&mut |line| {
+                seen += 1;
+                assert!(start(line) > 0, "{}", String::from_utf8_lossy(line));
+            })
+            .expect("maps");
+            seen.abs_diff(whole.lines().count())
+        };
         // Threads of other tests map and unmap meanwhile.
-        assert!(seen.abs_diff(whole.lines().count()) < 50, "{seen}");
+        assert!((0..100).any(|_| differ() < 50), "{}", differ());
     }
 }

@@ -2,7 +2,7 @@
 //! on.
 
 use crate::driver::{Random, Subject, command, cycle};
-use sbmalloc::other::Image;
+use sbmalloc::other::{Image, Refusal};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -11,12 +11,22 @@ use std::time::{Duration, Instant};
 pub fn tracer() {
     let mut command = command("small sum");
     let mut subject =
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("started");
+        command.process_group(0).stdin(Stdio::inherit()).stdout(Stdio::null()).spawn().expect("started");
     let pid = subject.id() as i32;
     println!("pid {pid}");
     let mut image = Image::new().expect("scratch");
     let mover = std::thread::spawn(move || {
-        while cycle(pid, &mut image, Duration::from_millis(2)).is_ok() {
+        let mut is_told = false;
+        loop {
+            match cycle(pid, &mut image, Duration::from_millis(2)) {
+                Ok(_) if !is_told => {
+                    println!("moved");
+                    is_told = true;
+                }
+                Err(Refusal::Gone) => break,
+                Ok(_) => {}
+                Err(refusal) => assert!(!refusal.is_lasting(), "{refusal}"),
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
     });
@@ -31,9 +41,13 @@ fn nothing_is_left_with_wrong_memory() {
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }, 0);
     let mut random = Random(u64::from(std::process::id()) | 1 << 40);
     let (mut killed, mut went_on) = (0, 0);
-    for _ in 0..30 {
+    for round in 0..30 {
         let mut tracer = Subject::start("tracer");
         let pid: i32 = tracer.line_with("pid ").parse().expect("a number");
+        // On a busy machine nobody is held as soon as that.
+        if round % 2 == 0 {
+            tracer.wait_for("moved");
+        }
         std::thread::sleep(Duration::from_micros(20_000 + random.below(200_000)));
         tracer.kill();
         let begun = Instant::now();

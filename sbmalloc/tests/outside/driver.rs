@@ -164,7 +164,7 @@ pub fn move_about(subject: &mut Subject, times: usize, pause: Duration) -> Tally
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(subject.child.id()));
     let mut image = Image::new().expect("scratch");
     let (pid, begun) = (subject.pid(), Instant::now());
-    while tally.moves < times && !subject.has_ended() && begun.elapsed() < Duration::from_secs(300) {
+    while tally.moves < times && !subject.has_ended() && begun.elapsed() < Duration::from_secs(1800) {
         std::thread::sleep(pause.mul_f64(random.below(2000) as f64 / 1000.0));
         let away = Duration::from_micros(random.below(3000));
         let image = &mut image;

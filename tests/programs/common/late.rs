@@ -31,10 +31,14 @@ impl Lateness {
         Self { over, thread }
     }
 
-    /// The latest of all, as bytes that one thread can take meanwhile: 2 GiB/s (residency/README.md).
-    pub fn bytes(self) -> u64 {
+    /// The latest of all.
+    pub fn most(self) -> Duration {
         self.over.store(true, Relaxed);
-        let latest = self.thread.join().expect("it only sleeps");
-        (latest.as_secs_f64() * (2_u64 << 30) as f64) as u64
+        self.thread.join().expect("it only sleeps")
+    }
+
+    /// The same as bytes that one thread can take meanwhile: 2 GiB/s (residency/README.md).
+    pub fn bytes(self) -> u64 {
+        (self.most().as_secs_f64() * (2_u64 << 30) as f64) as u64
     }
 }

@@ -355,6 +355,12 @@ impl Job {
         assert!(self.sees(is_out), "it has ended: {}", self.situation());
     }
 
+    /// Whether a rank is out of RAM now, or a part of it.
+    pub fn has_one_out(&self) -> bool {
+        let is_so = || Some(self.top()?["ranks"].as_array()?.iter().any(is_out));
+        is_so().unwrap_or(false)
+    }
+
     /// Wait until a rank is held, or out of RAM; false if the job ends before.
     pub fn sees_held_or_out(&self) -> bool {
         self.sees(|rank| rank["activity"] == "held" || is_out(rank))

@@ -84,7 +84,7 @@ impl Slurm {
              SlurmdPidFile={here}/%n.pid\nSlurmctldLogFile={here}/c.log\nSlurmdLogFile={here}/%n.log\n\
              ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres\n\
              SelectTypeParameters=CR_CPU_Memory\nJobAcctGatherType=jobacct_gather/none\nMpiDefault=none\n\
-             SwitchType=switch/none\nReturnToService=2\n\
+             SwitchType=switch/none\nReturnToService=2\nMessageTimeout=100\nBatchStartTimeout=300\n\
              PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n",
             free_port(),
         );

@@ -1,4 +1,5 @@
-// Private mappings of /dev/zero, used in all the ways in which anonymous memory can be: what is in them at the end is told.
+// Private mappings of /dev/zero, used in all the ways in which anonymous memory can be, and filled argv[1] times: what
+// is in them is told.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -42,14 +43,15 @@ static void *counts(void *from) {
   return 0;
 }
 
-int main(void) {
+int main(int count, char **words) {
   size_t mib = 1 << 20, len = 40 * mib;
   int device = open("/dev/zero", O_RDONLY);
   unsigned char *a = zeros(device, len, MADV_DONTDUMP), *b = zeros(device, len, MADV_NOHUGEPAGE);
   unsigned char *counted = zeros(device, 64 * PAGE, MADV_RANDOM);
   pthread_t thread;
   check(!pthread_create(&thread, 0, counts, counted), "thread");
-  for (unsigned turn = 0; turn < 2; turn++) {
+  unsigned turns = count > 1 ? atoi(words[1]) : 2;
+  for (unsigned turn = 0; turn < turns; turn++) {
     fill(a, len, turn);
     fill(b, len, ~turn);
     printf("%u %lx %lx\n", turn, sum(a, len), sum(b, len));

@@ -116,7 +116,7 @@ int main(void) {
   for (int round = 0; round < 30; round++) {
     pid_t child = fork();
     if (child == 0) {
-      alarm(20);
+      alarm(300);
       char *mine = calloc(1, 1 << 20);
       CHECK(is((void *)mine, 0, 1 << 20));
       free(mine);

@@ -301,13 +301,17 @@ fn time_is_told_from_one_message_to_the_next() {
             break measured;
         }
     };
-    let first = measured();
-    let taken = first.taken;
-    // As long as it lives nothing is told, and there are looks all the same.
-    std::thread::sleep(Duration::from_millis(100));
-    drop(first);
-    let next = measured();
-    assert_eq!(next.elapsed, next.taken - taken);
-    // A look that began before the first was dropped may be the next: it is nearly all of that time.
-    assert!(next.elapsed >= Duration::from_millis(50) && next.gap <= next.elapsed, "{next:?}");
+    let grows = |_| {
+        let first = measured();
+        let taken = first.taken;
+        // As long as it lives nothing is told, and there are looks all the same.
+        std::thread::sleep(Duration::from_millis(100));
+        drop(first);
+        let next = measured();
+        assert_eq!(next.elapsed, next.taken - taken);
+        assert!(next.gap <= next.elapsed, "{next:?}");
+        // The next may be a look that began before the first was dropped, on a busy machine long before.
+        next.elapsed >= Duration::from_millis(50)
+    };
+    assert!((0..20).any(grows));
 }

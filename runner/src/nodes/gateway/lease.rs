@@ -3,7 +3,7 @@
 //! heard that. What it has the first gives to others later than that.
 
 /// Nanoseconds. The time in which this machine was suspended counts: the others' went on.
-pub(super) fn now() -> u64 {
+pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a local. It cannot fail: all Linux that we run on have this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };

@@ -29,6 +29,8 @@ mod messages;
 mod quiet;
 
 pub use end::FAREWELL;
+#[cfg(test)]
+pub use lease::now as lease_clock;
 pub use messages::WINDOW;
 
 use std::collections::{HashMap, VecDeque};
@@ -150,10 +152,10 @@ impl Shared {
         Duration::from_nanos(lease::now().saturating_sub(self.heard.load(SeqCst))) < limit / 4 * 3
     }
 
-    /// As if it had not, ever.
+    /// As if it had not, ever; whether it had.
     #[cfg(test)]
-    pub fn forget_heard(&self) {
-        self.heard.store(0, SeqCst);
+    pub fn forget_heard(&self) -> bool {
+        self.heard.swap(0, SeqCst) > 0
     }
 
     /// By the gateway: it has, of then.

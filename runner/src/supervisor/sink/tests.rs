@@ -25,7 +25,8 @@ fn lines() -> Manner {
 impl Rig {
     fn feed(&mut self, line: &mut Line, bytes: &[u8]) {
         let (reader, writer) = sys::pipe().unwrap();
-        for part in bytes.chunks(60_000) {
+        // Where there are many pipes a new one may take a page and no more.
+        for part in bytes.chunks(4096) {
             std::fs::File::from(writer.try_clone().unwrap()).write_all(part).unwrap();
             assert_eq!(self.sink.read_from(&reader, line), Got::Bytes(part.len()));
         }

@@ -389,6 +389,8 @@ fn a_blocked_output_neither_hides_an_end_nor_hangs_the_finish() {
             break;
         }
     }
+    // Who is killed may take its time to end; only the output is given up.
+    supervisor.stop(LIMIT);
     let start = Instant::now();
     let farewell = supervisor.finish(Duration::from_millis(500));
     assert!(!farewell.output_complete && farewell.stuck.is_empty());

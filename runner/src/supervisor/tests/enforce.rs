@@ -72,6 +72,8 @@ fn the_masters_memory_is_not_charged_to_the_ranks() {
     let current = group.usage().current;
     println!("100 sleeping ranks: {} KiB each in their cgroup", (current - before) / 102_400);
     assert!(current > before);
+    // The next test needs the name of its cgroup.
+    assert_eq!(rig.finish().2.cgroup_left, None);
 }
 
 /// A group's name: of a process with a number above any, and of no other run of these tests.

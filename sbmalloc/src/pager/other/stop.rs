@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 const LET_GO: Duration = Duration::from_secs(2);
 /// After this time it is looked why a thread does not stop.
 const SLOW: Duration = Duration::from_millis(2);
-/// Who was killed while it stood is dead by then.
-const DYING: Duration = Duration::from_secs(1);
+/// Who was killed while it stood is dead by then, if it gets a processor to die on.
+const DYING: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
