@@ -4,6 +4,7 @@
 //! library.
 
 #[path = "numpy/alone.rs"]
+#[expect(dead_code, reason = "another test uses it all")]
 mod alone;
 
 #[path = "numpy/random.rs"]

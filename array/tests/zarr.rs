@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use alone::alone;
+use alone::{alone, beside};
 use bdrun_array::source::zarr::{Compression, ZarrArray, is_zarr};
 use bdrun_array::source::{Npy, Sink, Source, Zarr, ZarrWriter};
 use bdrun_array::{Array, Block, DType, Element, Progress, Region, Settings};
@@ -194,7 +194,7 @@ fn whole(shape: &[usize]) -> Region {
 
 #[test]
 fn regions_are_what_zarr_python_wrote() {
-    let _alone = alone();
+    let _beside = beside();
     let directory = Directory::new("zarr-read");
     let folder = &directory.0;
     let Some((names, _)) = made(MAKE, folder) else { return };
@@ -236,7 +236,7 @@ fn regions_are_what_zarr_python_wrote() {
 
 #[test]
 fn what_is_not_known_and_what_is_damaged_is_refused() {
-    let _alone = alone();
+    let _beside = beside();
     let directory = Directory::new("zarr-refused");
     let folder = &directory.0;
     let Some((lines, _)) = made(REFUSED, folder) else { return };
@@ -270,7 +270,7 @@ fn a_chunk(folder: &Path, random: &mut Random) -> Option<PathBuf> {
 /// Whatever bytes are in a chunk: an error, or other elements.
 #[test]
 fn damage_ends_no_program() {
-    let _alone = alone();
+    let _beside = beside();
     let directory = Directory::new("zarr-damage");
     let folder = &directory.0;
     let Some((names, _)) = made(MAKE, folder) else { return };
@@ -321,7 +321,7 @@ fn store(path: &Path, array: &Array, chunk: &[usize], compression: Compression) 
 
 #[test]
 fn zarr_python_reads_what_is_written() {
-    let _alone = alone();
+    let _beside = beside();
     let directory = Directory::new("zarr-write");
     let folder = &directory.0;
     let Some((_, python)) = made(MAKE, folder) else { return };
