@@ -92,7 +92,9 @@ impl Outgoing<'_> {
                 // It is only not listed just now.
                 Err(OtherError::Busy) => return Err(OtherError::Busy),
                 // All of its memory is nobody's any more.
-                Err(_) if self.threads.has_lost(&self.spaces[number]) => self.writer.pass_over(),
+                Err(ref error) if self.threads.has_lost(&self.spaces[number], error) => {
+                    self.writer.pass_over()
+                }
                 done => done?,
             }
         }
@@ -208,7 +210,7 @@ impl Outgoing<'_> {
                     let ranges = self.left.drain(..same).collect();
                     match Dropping::begin(self.threads, &self.spaces[number], ranges) {
                         Ok(dropping) => (number, dropping),
-                        Err(_) if self.threads.has_lost(&self.spaces[number]) => continue,
+                        Err(ref error) if self.threads.has_lost(&self.spaces[number], error) => continue,
                         Err(error) => return Err(error),
                     }
                 }
@@ -235,7 +237,7 @@ impl Outgoing<'_> {
                 Err(error) => Err(error),
             };
             match done {
-                Err(_) if self.threads.has_lost(&self.spaces[number]) => {}
+                Err(ref error) if self.threads.has_lost(&self.spaces[number], error) => {}
                 done => done?,
             }
             (self.progress)(self.moved.freed);

@@ -107,7 +107,7 @@ impl Incoming<'_> {
     fn unless_lost(&self, space: usize, result: Result<(), OtherError>) -> Result<(), OtherError> {
         match result {
             Err(OtherError::Busy) => result,
-            Err(_) if self.threads.has_lost(&self.spaces[space]) => Ok(()),
+            Err(ref error) if self.threads.has_lost(&self.spaces[space], error) => Ok(()),
             result => result,
         }
     }

@@ -20,7 +20,7 @@ pub(super) use seized::Deed;
 use super::OwnPager;
 use super::call::Call;
 use super::check;
-use super::error::Refusal;
+use super::error::{OtherError, Refusal};
 use super::proc::{self, Stat, Status};
 use super::ptrace::{self, News, Whose};
 use super::restart::{self, Again};
@@ -33,8 +33,10 @@ use std::time::{Duration, Instant};
 const LET_GO: Duration = Duration::from_secs(2);
 /// After this time it is looked why a thread does not stop.
 const SLOW: Duration = Duration::from_millis(2);
-/// Who was killed while it stood is dead by then, if it gets a processor to die on.
+/// Who was killed while it stood, and is not traced any more, is dead by then, however busy the machine is.
 const DYING: Duration = Duration::from_secs(60);
+/// What else goes wrong with its memory it does when it is dead already, or nearly.
+const NEARLY_DEAD: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -387,13 +389,31 @@ impl Threads {
         }
     }
 
-    /// Something went wrong with an address space: whether that is because all who lived in it were killed
+    /// This went wrong with an address space: whether that is because all who lived in it were killed
     /// meanwhile, while the rank lives. Then nothing of it matters any more.
-    pub fn has_lost(&self, space: &Space) -> bool {
+    pub fn has_lost(&self, space: &Space, error: &OtherError) -> bool {
+        self.has_lost_one(std::iter::once(space), error)
+    }
+
+    /// The same of one of several.
+    pub fn has_lost_one<'a>(
+        &self,
+        spaces: impl Iterator<Item = &'a Space> + Clone,
+        error: &OtherError,
+    ) -> bool {
+        let patience = match error {
+            OtherError::Gone => DYING,
+            OtherError::Rank { .. } => NEARLY_DEAD,
+            // Of scratch: nobody's death makes that.
+            _ => Duration::ZERO,
+        };
         let begun = Instant::now();
-        while self.is_alive() && begun.elapsed() < DYING {
-            if space.processes.iter().all(|&pid| is_dead(pid)) {
+        while self.is_alive() {
+            if spaces.clone().any(|space| space.processes.iter().all(|&pid| is_dead(pid))) {
                 return true;
+            }
+            if begun.elapsed() >= patience {
+                break;
             }
             std::thread::sleep(Duration::from_millis(1));
         }

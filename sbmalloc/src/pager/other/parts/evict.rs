@@ -43,8 +43,8 @@ impl Parts {
         let left = self.evict_while(goal, progress);
         // A child that was killed just now is passed over the next time.
         match left {
-            Err(OtherError::Gone | OtherError::Rank { .. })
-                if self.spaces.iter().any(|(_, space)| self.threads.has_lost(space)) =>
+            Err(ref error @ (OtherError::Gone | OtherError::Rank { .. }))
+                if self.threads.has_lost_one(self.spaces.iter().map(|(_, space)| space), error) =>
             {
                 Err(OtherError::Busy)
             }
@@ -315,7 +315,7 @@ impl Parts {
             };
             dropped = match self.drop_ranges(space, drops.to_vec()) {
                 // All of its memory is nobody's any more.
-                Err(_) if self.threads.has_lost(space) => Ok(()),
+                Err(ref error) if self.threads.has_lost(space, error) => Ok(()),
                 done => done,
             };
             if dropped.is_err() {
