@@ -302,9 +302,9 @@ fn output_that_is_lost_at_the_end_is_told() {
         Err(why) => return skipped("mount", why),
     };
     // As much as a pipe holds: all but the first can end, whose output waits for a reader. They begin when
-    // that is so: before that theirs could be read, and held back.
+    // some of it was read, and could not be written: before that theirs could be read, and held back.
     let ended = Directory::new("have-printed");
-    let script = "if [ $1 = 0 ]; then head -c 100000 /dev/zero; : > $0/waits; head -c 300000 /dev/zero
+    let script = "if [ $1 = 0 ]; then head -c 65537 /dev/zero; : > $0/waits; head -c 335000 /dev/zero
         else until [ -e $0/waits ]; do sleep 0.01; done; fi
         head -c 65536 /dev/zero; : > $0/$1";
     let place = ended.path().display().to_string();
