@@ -42,13 +42,16 @@ fn leave(here: usize) -> Option<usize> {
     // SAFETY: a set of bits, for which zeros are a value.
     let mut may: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     let size = size_of_val(&may);
+    // Where there may be more processors than a set has bits, the kernel says nothing of them.
     // SAFETY: the kernel writes that many bytes.
-    let known = unsafe { libc::sched_getaffinity(0, size, &raw mut may) } == 0;
+    if here >= 8 * size || unsafe { libc::sched_getaffinity(0, size, &raw mut may) } != 0 {
+        return None;
+    }
     let mut others = may;
-    // SAFETY: the kernel's number of a processor is below the set's size, or the set was not known.
+    // SAFETY: the number is below the set's size.
     unsafe { libc::CPU_CLR(here, &mut others) };
     // SAFETY: as above.
-    if !known || unsafe { libc::CPU_COUNT(&others) } == 0 {
+    if unsafe { libc::CPU_COUNT(&others) } == 0 {
         return None;
     }
     // SAFETY: the kernel reads that many bytes. It has moved the thread when this returns.
@@ -108,5 +111,12 @@ mod tests {
             assert_eq!(affinity(), [here]);
         };
         std::thread::spawn(worker).join().unwrap();
+    }
+
+    #[test]
+    fn of_a_processor_beyond_the_set_nobody_goes() {
+        for here in [8 * size_of::<libc::cpu_set_t>(), usize::MAX] {
+            assert_eq!(leave(here), None);
+        }
     }
 }

@@ -156,6 +156,7 @@ impl Communicator {
         if status.bytes > room {
             return Err(Error::Truncated { from: status.source, tag: status.tag, bytes: status.bytes, room });
         }
+        whole_elements::<T>("recv_into", status)?;
         self.backend.fetch(request.ticket, &mut bytemuck::cast_slice_mut(into)[..status.bytes])?;
         Ok(status)
     }
@@ -367,11 +368,7 @@ impl<T: Pod> RecvRequest<T> {
     pub fn wait(self) -> Result<(Vec<T>, Status)> {
         site::enter();
         let (_, status) = self.backend.wait_any(&[self.ticket])?;
-        let size = std::mem::size_of::<T>();
-        if size == 0 || status.bytes % size != 0 {
-            return Err(Error::ElementSize { call: "recv", from: status.source, bytes: status.bytes, size });
-        }
-        let mut data = vec![T::zeroed(); status.bytes / size];
+        let mut data = vec![T::zeroed(); whole_elements::<T>("recv", status)?];
         self.backend.fetch(self.ticket, bytemuck::cast_slice_mut(&mut data))?;
         Ok((data, status))
     }
@@ -381,6 +378,15 @@ impl<T: Pod> Drop for RecvRequest<T> {
     fn drop(&mut self) {
         self.backend.cancel(self.ticket);
     }
+}
+
+/// How many elements a message has.
+fn whole_elements<T>(call: &'static str, Status { source: from, bytes, .. }: Status) -> Result<usize> {
+    let size = std::mem::size_of::<T>();
+    if size == 0 || bytes % size != 0 {
+        return Err(Error::ElementSize { call, from, bytes, size });
+    }
+    Ok(bytes / size)
 }
 
 /// Wait until one of the receives (not none) has its message; its index.

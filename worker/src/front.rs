@@ -377,15 +377,17 @@ impl Rank {
         let argument = (&raw const satisfied).cast();
         let place = [PLACE.load(Relaxed), CHANGES.load(Relaxed)];
         let begun = monotonic_ns();
-        if (self.0.table.wait)(&place, until.unwrap_or(0), &waiting.to_words(), call::<F>, argument) {
-            // Not if only its time has passed: who asks again and again would look that long each time.
-            if satisfied() {
-                FOR_MESSAGES.slept(monotonic_ns() - begun);
+        let waiting = waiting.to_words();
+        // Another thread may have waited for memory just now: only who waits as the rank can be evicted.
+        while !(self.0.table.wait)(&place, until.unwrap_or(0), &waiting, call::<F>, argument) {
+            if satisfied() || until.is_some_and(|until| monotonic_ns() >= until) {
+                return;
             }
-            return;
-        }
-        while !satisfied() && until.is_none_or(|until| monotonic_ns() < until) {
             std::thread::sleep(LOOK);
+        }
+        // Not if only its time has passed: who asks again and again would look that long each time.
+        if satisfied() {
+            FOR_MESSAGES.slept(monotonic_ns() - begun);
         }
     }
 

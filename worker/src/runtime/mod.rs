@@ -332,7 +332,10 @@ impl Runtime {
         self.segment.falls_asleep(self.rank, waiting);
         block.waits.fetch_add(1, SeqCst);
         block.running_ns.fetch_add(block.next_span(), SeqCst);
-        self.give_token();
+        let gives = self.tells();
+        if gives {
+            self.segment.header().tokens.release(self.rank);
+        }
         let futex = TimedFutex::until(until);
         let mut executor =
             RankPager { runtime: self, until: &futex, for_memory, place, paging_ns: 0, moved: false };
@@ -340,7 +343,10 @@ impl Runtime {
         let RankPager { paging_ns, moved, .. } = executor;
         self.segment.is_awake(self.rank);
         let returned = if recorded { monotonic_ns() } else { 0 };
-        self.take_token();
+        // Another thread may have made this rank one that computes with a token, and have taken it.
+        if gives {
+            self.take_token();
+        }
         if recorded {
             self.tell_step(
                 waiting,

@@ -40,14 +40,19 @@ pub(crate) fn runtime() -> &'static Runtime {
     runtime_of(handed(2))
 }
 
-fn runtime_of(Handed { segment, mail, control, rank }: Handed) -> &'static Runtime {
+fn runtime_of(handed: Handed) -> &'static Runtime {
+    runtime_that(handed, true)
+}
+
+/// Of bdrun's own runtime, or of a program that knows nothing of it.
+fn runtime_that(Handed { segment, mail, control, rank }: Handed, native: bool) -> &'static Runtime {
     let this = Runtime {
         segment,
         mail,
         rank,
         control,
         owner: AtomicI32::new(thread()),
-        native: true,
+        native,
         is_front: AtomicBool::new(false),
         // SAFETY: getpid has no preconditions.
         process: unsafe { libc::getpid() },
@@ -331,4 +336,24 @@ fn a_message_that_cannot_be_read_from_scratch_is_a_failure_of_scratch() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// It has a token then, which the one that waited did not give.
+#[test]
+fn a_rank_that_is_one_of_another_library_since_a_wait_began_has_one_token() {
+    let mut handed = handed(2);
+    handed.segment = Segment::create(2, BUDGET, MIB, 2).expect("a segment");
+    let runtime = runtime_that(handed, false);
+    let waiting = Waiting::Memory { bytes: MIB };
+    runtime.wait_at(None, waiting, &Place::known(pager::EVERYTHING), || {
+        runtime.become_front();
+        true
+    });
+    let holders = || runtime.segment.header().tokens.holders().count();
+    assert_eq!(holders(), 1);
+    runtime.wait_at(None, waiting, &Place::known(pager::EVERYTHING), || {
+        assert_eq!(holders(), 0);
+        true
+    });
+    assert_eq!(holders(), 1);
 }

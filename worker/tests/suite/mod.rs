@@ -273,12 +273,17 @@ fn errors(comm: &Communicator) {
     assert!(matches!(comm.send(size, 0, &[0u8]), Err(Error::NoSuchRank { rank, .. }) if rank == size));
     comm.send(rank, 20, &[0u8; 7]).unwrap();
     assert!(matches!(comm.recv::<u32>(rank, 20), Err(Error::ElementSize { bytes: 7, size: 4, .. })));
-    // What did not fit is still there.
+    // What did not fit is still there, and what is no whole number of elements.
     assert!(matches!(
         comm.recv_into(rank, 20, &mut [0u8; 3]),
         Err(Error::Truncated { bytes: 7, room: 3, .. })
     ));
-    assert_eq!(comm.recv::<u8>(rank, 20).unwrap().0, [0; 7]);
+    let mut untouched = [5u32; 2];
+    assert!(matches!(
+        comm.recv_into(rank, 20, &mut untouched),
+        Err(Error::ElementSize { call: "recv_into", bytes: 7, size: 4, .. })
+    ));
+    assert_eq!((comm.recv::<u8>(rank, 20).unwrap().0, untouched), (vec![0; 7], [5; 2]));
     assert!(comm.alltoallv(&[0u8; 3], &vec![1; size + 1]).is_err());
     if size > 1 {
         // Different collectives at once: everybody is told, and the next one works.
