@@ -2,22 +2,24 @@
 //!
 //! It is on bytes far behind the end of any file (`F_OFD_SETLK`), so that a program that locks its own output
 //! (`flock`, or what it has of it) does not wait for us; who locks all there may ever be of it does. How many
-//! bytes is the number of the master whose job took it: whoever is refused is told by whom. On several nodes
-//! it is that of the first one's: what a node has begun that is lost (stopped, say, with the file still open)
-//! others begin anew.
+//! bytes tells whose it is ([`Owner`]): whoever is refused is told by whom. On several nodes it is the first
+//! one's: what a node has begun that is lost (stopped, say, with the file still open) others begin anew.
 //!
 //! It belongs to the open file, not to a process: a rank that is given the file has it too, and it is there
 //! until all that have the file open have ended. Where the file system has no locks nobody is refused. On NFS
 //! the server keeps them, unless it is mounted with `nolock` or `local_lock`: then bdruns of two machines do
 //! not see each other.
 
+use std::collections::hash_map::RandomState;
 use std::fs::{File, Metadata};
+use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
+use serde::{Deserialize, Serialize};
 
 /// Where our lock is.
 const FAR: i64 = 1 << 62;
@@ -27,8 +29,44 @@ const ENDING: Duration = Duration::from_secs(2);
 /// It is looked so often whether it has.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// The process whose job this is; 0 if this one's.
-static JOB: AtomicI32 = AtomicI32::new(0);
+/// The [`Owner`] that this master has been told to be.
+static JOB: OnceLock<Owner> = OnceLock::new();
+
+/// A job, as the length of a lock: the number of its first master, and above it what no other master has that
+/// has this number, in another container or on another machine, or had it before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner(i64);
+
+/// As many bits the number of a process has at most (`PID_MAX_LIMIT`).
+const PID_BITS: u32 = 22;
+
+impl Owner {
+    /// That of a job whose first master is this process.
+    #[must_use]
+    pub fn this() -> Self {
+        static THIS: OnceLock<Owner> = OnceLock::new();
+        *THIS.get_or_init(|| {
+            // Keys that the system has drawn.
+            Self::new(std::process::id(), RandomState::new().build_hasher().finish())
+        })
+    }
+
+    /// With so much that was drawn. All of a lock has to lie below 2^63.
+    #[must_use]
+    pub fn new(pid: u32, drawn: u64) -> Self {
+        let above = (drawn >> (64 - 39)) << PID_BITS;
+        Self(above.cast_signed() | i64::from(pid))
+    }
+
+    fn of_lock(length: i64) -> Option<Self> {
+        let this = Self(length);
+        (length > 0 && this.pid() > 0).then_some(this)
+    }
+
+    fn pid(self) -> i32 {
+        (self.0 & ((1 << PID_BITS) - 1)) as i32
+    }
+}
 
 /// Somebody else has the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +92,9 @@ impl std::fmt::Display for InUse {
 
 impl std::error::Error for InUse {}
 
-/// This master is one of several of a job, of which the first is this process (`pid`).
-pub fn is_of_the_job_of(pid: i32) {
-    JOB.store(pid, Ordering::Relaxed);
+/// This master is one of several of a job, whose this is. Before it takes any file.
+pub fn is_of_the_job_of(owner: Owner) {
+    let _ = JOB.set(owner);
 }
 
 /// Takes the file for this job, as long as it is open. What the job has already may be had again: a rank is
@@ -71,7 +109,7 @@ pub fn take(file: &File) -> Result<(), InUse> {
     }
     let begin = Instant::now();
     loop {
-        let lock = far(libc::F_WRLCK, own().into());
+        let lock = far(libc::F_WRLCK, own().0);
         if !matches!(fcntl(file, FcntlArg::F_OFD_SETLK(&lock)), Err(Errno::EAGAIN | Errno::EACCES)) {
             return Ok(());
         }
@@ -80,8 +118,8 @@ pub fn take(file: &File) -> Result<(), InUse> {
             None if begin.elapsed() < ENDING => {}
             // That of a program, on all there may ever be of the file.
             None => return Ok(()),
-            Some(pid) if pid == own() => return Ok(()),
-            Some(pid) if is_here(pid) => return Err(InUse { pid: Some(pid) }),
+            Some(owner) if owner == own() => return Ok(()),
+            Some(owner) if is_here(owner.pid()) => return Err(InUse { pid: Some(owner.pid()) }),
             // What a bdrun has left that was killed is killed too, and may be at it.
             Some(_) if begin.elapsed() < ENDING => std::thread::sleep(AGAIN),
             Some(_) => return Err(InUse { pid: None }),
@@ -98,30 +136,28 @@ pub fn first(paths: impl Iterator<Item = PathBuf>) -> Option<(PathBuf, InUse)> {
 fn of(path: &Path) -> Option<InUse> {
     // To open what is not a file may wait.
     path.metadata().ok().filter(Metadata::is_file)?;
-    let pid = holder(&File::open(path).ok()?).filter(|&pid| pid != own())?;
-    Some(InUse { pid: is_here(pid).then_some(pid) })
+    let owner = holder(&File::open(path).ok()?).filter(|&owner| owner != own())?;
+    Some(InUse { pid: Some(owner.pid()).filter(|&pid| is_here(pid)) })
 }
 
-/// The bdrun that has the file, if one has.
-fn holder(file: &File) -> Option<i32> {
+/// The job that has the file, if one has.
+fn holder(file: &File) -> Option<Owner> {
     let mut lock = far(libc::F_WRLCK, 1);
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
     let is_ours = i32::from(lock.l_type) != libc::F_UNLCK && lock.l_start == FAR;
-    is_ours.then(|| i32::try_from(lock.l_len).ok())?.filter(|&pid| pid > 0)
+    is_ours.then(|| Owner::of_lock(lock.l_len)).flatten()
 }
 
-/// Whether a process of this number can be seen from here that is a bdrun: in another container, or on
-/// another machine, others have these numbers.
+/// Whether a process of this number can be seen from here that is a bdrun, and not this one: in another
+/// container, or on another machine, others have these numbers.
 fn is_here(pid: i32) -> bool {
     let name = |pid: &str| std::fs::read(format!("/proc/{pid}/comm")).ok();
-    name(&pid.to_string()).is_some_and(|theirs| Some(theirs) == name("self"))
+    let is_other = pid != std::process::id().cast_signed();
+    is_other && name(&pid.to_string()).is_some_and(|theirs| Some(theirs) == name("self"))
 }
 
-fn own() -> i32 {
-    match JOB.load(Ordering::Relaxed) {
-        0 => std::process::id().cast_signed(),
-        first => first,
-    }
+fn own() -> Owner {
+    JOB.get().copied().unwrap_or_else(Owner::this)
 }
 
 fn far(kind: i32, bytes: i64) -> libc::flock {
@@ -172,5 +208,35 @@ mod tests {
         fcntl(&theirs, FcntlArg::F_OFD_SETLK(&part)).unwrap();
         assert_eq!(take(&open()), Ok(()));
         std::fs::remove_file(&path).unwrap();
+    }
+
+    /// As in two containers, in each of which bdrun is one of the first processes.
+    #[test]
+    fn another_job_whose_master_has_our_number_has_what_it_has() {
+        let path = std::env::temp_dir().join(format!("bdrun-in-use-{}-same", std::process::id()));
+        let open = || File::options().create(true).append(true).open(&path).unwrap();
+        let theirs = open();
+        let other = Owner(own().0 ^ (1 << PID_BITS));
+        assert_eq!(other.pid(), std::process::id().cast_signed());
+        fcntl(&theirs, FcntlArg::F_OFD_SETLK(&far(libc::F_WRLCK, other.0))).unwrap();
+        assert_eq!(holder(&open()), Some(other));
+        assert_eq!(take(&open()), Err(InUse { pid: None }));
+        assert_eq!(super::first(std::iter::once(path.clone())), Some((path.clone(), InUse { pid: None })));
+        drop(theirs);
+        assert_eq!(take(&open()), Ok(()));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn locks_end_below_the_largest_offset_and_tell_the_process() {
+        for length in [1, own().0, i64::MAX >> 2, (i64::MAX >> 2) & !1] {
+            let Some(owner) = Owner::of_lock(length) else { panic!("{length}") };
+            assert!(FAR.checked_add(owner.0).is_some() && owner.pid() > 0, "{length}");
+        }
+        assert_eq!(own().pid(), std::process::id().cast_signed());
+        assert!(own().0 > 1 << PID_BITS, "drawn: zero once in 2^39 times");
+        for length in [0, -1, 5 << PID_BITS] {
+            assert_eq!(Owner::of_lock(length), None);
+        }
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attach::About;
 use crate::exit::Ending;
+use crate::in_use::Owner;
 use crate::journal::Ended;
 
 /// What one master says to another; some have bytes besides.
@@ -187,8 +188,8 @@ pub struct Hello {
     pub machine: u64,
     /// What it is called.
     pub host: String,
-    /// The master's process.
-    pub pid: i32,
+    /// What its job would be called, if it was the first.
+    pub owner: Owner,
 }
 
 /// A member at a collective.

@@ -37,6 +37,7 @@ use bdrun_ipc::segment::Segment;
 use bdrun_ipc::spread::Spread;
 use twox_hash::XxHash3_64;
 
+use crate::in_use::Owner;
 pub use frame::{End, Word};
 use frame::{Frame, Hello};
 use gateway::Gateway;
@@ -69,7 +70,7 @@ pub struct Nodes {
     spread: Spread,
     on_this_machine: u32,
     hosts: Vec<String>,
-    first: i32,
+    first: Owner,
     shared: Arc<Shared>,
     orders: Sender<Order>,
     work: Option<Sender<Work>>,
@@ -91,8 +92,8 @@ impl Nodes {
         let shared = Arc::new(Shared::default());
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let (command, machine) = (hash_of(command), machine());
-        let pid = std::process::id().cast_signed();
-        let hello = Hello { protocol: PROTOCOL, version, ranks, command, machine, host: host(), pid };
+        let owner = Owner::this();
+        let hello = Hello { protocol: PROTOCOL, version, ranks, command, machine, host: host(), owner };
         let (launcher, seen) = (launcher.clone(), shared.clone());
         let gateway = move || {
             let wanted = std::env::var("BDRUN_MPI_LIBRARY").ok();
@@ -143,9 +144,9 @@ impl Nodes {
         self.hosts.get(node as usize).map_or("", String::as_str)
     }
 
-    /// The first node's master: its process, on its machine.
+    /// The job, by its first node's master.
     #[must_use]
-    pub fn first(&self) -> i32 {
+    pub fn first(&self) -> Owner {
         self.first
     }
 
@@ -307,8 +308,8 @@ type Early = Vec<(u32, Came)>;
 struct Met {
     on_this_machine: u32,
     hosts: Vec<String>,
-    /// The first master's process.
-    first: i32,
+    /// What the first master calls the job.
+    first: Owner,
     early: Early,
 }
 
@@ -328,7 +329,7 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met
     let (mut on_this_machine, mut early) = (1, vec![]);
     let mut hosts = vec![String::new(); nodes as usize];
     hosts[own as usize].clone_from(&hello.host);
-    let mut first = hello.pid;
+    let mut first = hello.owner;
     while met.contains(&false) || transport.unsent() > 0 {
         let any = transport.receive(&mut |from, came| {
             if met[from as usize] {
@@ -346,7 +347,7 @@ fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met
                     let said = differs(hello, &theirs, from);
                     hosts[from as usize] = theirs.host;
                     if from == 0 {
-                        first = theirs.pid;
+                        first = theirs.owner;
                     }
                     said
                 }

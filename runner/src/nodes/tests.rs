@@ -324,8 +324,10 @@ fn parts_of_collectives_are_found_wherever_they_lie() {
 fn what_comes_before_all_have_met_is_kept() {
     use super::frame::{Frame, Hello};
     use super::transport::{Came, Transport};
+    use crate::in_use::Owner;
     let (version, host) = ("1".into(), "a".into());
-    let hello = Hello { protocol: 1, version, ranks: 9, command: 7, machine: 5, host, pid: 3 };
+    let [first, second] = [Owner::new(2, 0), Owner::new(3, 0)];
+    let hello = Hello { protocol: 1, version, ranks: 9, command: 7, machine: 5, host, owner: second };
     let mut nodes = connected(3);
     let mut late = nodes.pop().unwrap();
     let mut slow = nodes.pop().unwrap();
@@ -335,14 +337,14 @@ fn what_comes_before_all_have_met_is_kept() {
         move || super::greet(&mut slow, &hello).map(|met| (met, slow))
     });
     for to in [1, 2] {
-        fast.send(to, Frame::Hello(Hello { pid: 2, ..hello.clone() }).encode(&[])).unwrap();
+        fast.send(to, Frame::Hello(Hello { owner: first, ..hello.clone() }).encode(&[])).unwrap();
         fast.send(to, Frame::Beat(0).encode(&[])).unwrap();
         fast.send(to, Frame::Left { comm: 0, number: 1 }.encode(&[])).unwrap();
     }
     std::thread::sleep(Duration::from_millis(50));
     late.send(1, Frame::Hello(Hello { machine: 6, ..hello }).encode(&[])).unwrap();
     let (met, _) = greeting.join().unwrap().unwrap();
-    assert_eq!((met.on_this_machine, met.first), (2, 2));
+    assert_eq!((met.on_this_machine, met.first), (2, first));
     let frames = [Frame::Beat(0), Frame::Left { comm: 0, number: 1 }];
     assert_eq!(met.early, frames.map(|frame| (0, Came::Frame(frame.encode(&[])))));
 }
