@@ -11,7 +11,8 @@ use crate::common::chaos::{
     Chaos, PYTHON, args, compiled, lines, plainly, python_with, source, text, text_file,
 };
 use crate::common::{
-    Bdrun, Directory, LIMIT, Outcome, bdrun, bdrun_args, executable_copy, first_of, limited,
+    Bdrun, Directory, LIMIT, Outcome, bdrun, bdrun_args, executable_copy, first_of, limited, poll, proc,
+    refused::without,
 };
 use crate::common::{libraries::libraries, program, skipped};
 
@@ -292,4 +293,56 @@ fn when_it_is_preloaded() {
     let job = |when: &str| bdrun_args(["--preload", when, &fixed.display().to_string()]);
     job("auto").succeed();
     job("always").run().failed_with(120, &["linked statically", "--preload never"]);
+}
+
+/// Two hold 35 MiB of 120, and what Python does, and the second waits for 40 more: what it has is free when it is killed, and it is
+/// not given what it waited for then. The third needs what it had.
+#[test]
+fn what_is_awaited_by_a_rank_that_is_killed_is_given_to_nobody() {
+    library();
+    const SCRIPT: &str = "
+import os, sys, time
+rank, folder = sys.argv[1:]
+at = lambda name: os.path.join(folder, name)
+def hold(mib):
+    memory = bytearray(mib << 20)
+    for page in range(0, len(memory), 4096):
+        memory[page] = 1
+    return memory
+def wait(name):
+    while not os.path.exists(at(name)):
+        time.sleep(0.01)
+if rank == '0':
+    held = hold(35)
+    open(at('first'), 'w')
+    # It computes: nobody is forced in meanwhile.
+    while not os.path.exists(at('third')):
+        pass
+elif rank == '1':
+    wait('first')
+    held = hold(35)
+    more = hold(40)
+else:
+    wait('killed')
+    held = hold(50)
+    open(at('third'), 'w')
+print('ok', rank)
+";
+    let dir = Directory::new("killed-waiting");
+    let options =
+        ["-np", "3", "--processors", "3", "--memory", "120M", "--preload", "always", "--keep-going"];
+    let command = [PYTHON, "-c", SCRIPT, "{rank}", dir.path().to_str().expect("UTF-8")];
+    let job = bdrun_args(options.iter().chain(&command));
+    // Nobody who computes can be made to leave.
+    let job = job.with(|command| without(libc::SYS_ptrace, command)).start();
+    assert!(job.sees(|rank| rank["rank"] == 1 && rank["activity"] == "waiting"), "{}", job.situation());
+    let second = job.ranks().into_iter().find(|&(rank, _)| rank == 1).expect("it waits").1;
+    proc::kill(second, libc::SIGKILL);
+    let killed = poll(LIMIT, || job.ranks().iter().all(|&(rank, _)| rank != 1).then_some(()));
+    assert!(killed.is_some(), "{}", job.situation());
+    std::fs::write(dir.path().join("killed"), "").expect("a file");
+    let outcome = job.wait();
+    outcome.failed_with(137, &["rank 1 was killed by SIGKILL"]);
+    assert!(["ok 0\n", "ok 2\n"].iter().all(|line| outcome.stdout.contains(line)), "{outcome:?}");
+    assert_eq!(outcome.stats().overdraft_rank, None, "{outcome:?}");
 }

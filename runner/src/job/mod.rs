@@ -48,6 +48,7 @@ mod elastic;
 mod elsewhere;
 mod ended;
 mod ends;
+mod gone;
 mod happenings;
 mod learned;
 mod linked;
@@ -93,6 +94,7 @@ use dealt::Dealt;
 use elastic::Follow;
 use elsewhere::{Elsewhere, Place};
 use ended::Ended;
+use gone::Gone;
 use listen::{Listener, Message};
 use output::Unwritten;
 use record::Records;
@@ -516,10 +518,12 @@ impl<'a> Job<'a> {
         batch.insert(0, self.pool());
         let mut touched = Vec::new();
         self.touched(&batch, &mut touched);
+        let mut gone = Gone::of(&batch);
         for event in batch {
             if self.is_granted(event) {
                 continue;
             }
+            gone.is_told(event);
             self.core.handle(event, &mut effects);
             if let Event::Chaos { rank } = event {
                 let leaves =
@@ -528,7 +532,9 @@ impl<'a> Job<'a> {
             }
             for effect in effects.drain(..) {
                 touched.extend(effect.rank());
-                self.carry_out(effect);
+                if !gone.has(effect) {
+                    self.carry_out(effect);
+                }
             }
         }
         self.record_ranks(&touched);
