@@ -139,3 +139,16 @@ fn a_preloaded_rank_blocked_in_a_call_leaves() {
 fn so_does_one_with_memory_of_its_own() {
     one_that_waits_in_calls_of_the_system("mapping");
 }
+
+/// What was set aside for a rank, and it does not use, is not what it holds besides.
+#[test]
+fn who_holds_most_of_its_limit_besides_is_within_it() {
+    if !may_be_paged() {
+        return;
+    }
+    let within = besides("-np 4 --memory 8G --rank-memory 64M besides 8 48 3 0");
+    assert_eq!(within.stdout, "4 ranks, 0 words wrong\n");
+    let options = "-np 2 --memory 8G --rank-memory 64M besides 8 80 3 60";
+    let above = bdrun_args(options.split(' ')).run();
+    above.failed_with(123, &["memory limit exceeded", "may hold 64.0 MiB"]);
+}

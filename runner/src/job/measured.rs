@@ -240,7 +240,14 @@ impl Job<'_> {
         }
         if bytes != held {
             self.charge(rank, bytes, 0);
-            self.events.extend(inside.then_some(Event::Sample { rank, bytes, fixed: 0 }));
+            if inside {
+                // What was set aside and not used it has given back, without a word where nobody needs it:
+                // beside that what it holds besides would count twice.
+                if self.ranks[rank as usize].seen.pending.is_none() {
+                    self.tell_granted(rank);
+                }
+                self.events.push(Event::Sample { rank, bytes, fixed: 0 });
+            }
         }
         if touches {
             self.hold_threads(rank);

@@ -178,12 +178,11 @@ impl Job<'_> {
         let Some(self_evicted) = record.is_news(news) else { return };
         // Also of one that is out: a fork by another thread brings everything in.
         let is_there = matches!(word.state(), State::Blocked | State::Running | State::Evicted);
-        if is_there && !self_evicted && granted != record.granted {
-            record.granted = granted;
-            self.events.push(Event::Granted { rank, bytes: granted });
+        if is_there && !self_evicted {
+            self.tell_granted(rank);
         }
         if self_evicted {
-            record.granted = granted;
+            self.ranks[rank as usize].seen.granted = granted;
             let all = bytes_in(&block.need);
             let wait = (!word.runnable()).then(|| wait(&segment, block));
             self.events.push(Event::EvictedItself { rank, wait, asked: granted, all });
@@ -199,6 +198,15 @@ impl Job<'_> {
             State::Blocked => self.events.push(Event::Blocked { rank, wait: wait(&segment, block) }),
             State::Evicted if word.runnable() => self.events.push(Event::Runnable { rank }),
             _ => {}
+        }
+    }
+
+    /// What it has now, if that is news.
+    pub(super) fn tell_granted(&mut self, rank: u32) {
+        let granted = bytes_in(&self.setup.segment.rank(rank).granted);
+        let seen = &mut self.ranks[rank as usize].seen;
+        if granted != std::mem::replace(&mut seen.granted, granted) {
+            self.events.push(Event::Granted { rank, bytes: granted });
         }
     }
 
