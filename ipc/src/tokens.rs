@@ -112,8 +112,8 @@ impl Tokens {
         freed
     }
 
-    /// By the master, when a rank's process has ended, or stands: give back what it had, and if that was but a
-    /// wake-up, pass that on; whether it was a token.
+    /// By the master, when a rank's process has ended, or stands: give back what it had, and if that was but
+    /// a wake-up, pass that on; whether it was a token.
     pub fn release_of_ended(&self, rank: u32) -> bool {
         let freed = self.release(rank);
         self.wake_one();

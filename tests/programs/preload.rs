@@ -295,8 +295,8 @@ fn when_it_is_preloaded() {
     job("always").run().failed_with(120, &["linked statically", "--preload never"]);
 }
 
-/// Two hold 35 MiB of 120, and what Python does, and the second waits for 40 more: what it has is free when it is killed, and it is
-/// not given what it waited for then. The third needs what it had.
+/// Two hold 35 MiB of 120, and what Python does, and the second waits for 40 more: what it has is free when
+/// it is killed, and it is not given what it waited for then. The third needs what it had.
 #[test]
 fn what_is_awaited_by_a_rank_that_is_killed_is_given_to_nobody() {
     library();

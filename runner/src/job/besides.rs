@@ -143,8 +143,8 @@ impl Job<'_> {
             Report::Held => {
                 self.ranks[rank as usize].stand(true);
                 if matches!(leaving, While::Computes) {
-                    // Others compute meanwhile. It has none when it goes on, and gives none back. If it was woken
-                    // to take one just now, another is.
+                    // Others compute meanwhile. It has none when it goes on, and gives none back. If it was
+                    // woken to take one just now, another is.
                     self.setup.segment.header().tokens.release_of_ended(rank);
                 }
             }
