@@ -136,6 +136,18 @@ impl Known {
         self.arg(|arg| arg.get_short() == Some(name))
     }
 
+    /// Whether it is an option of ours whose value is the next word.
+    fn takes_next(&self, word: &OsStr) -> bool {
+        let Some(Written { name, is_long, inline: None }) = written(word) else { return false };
+        let mut letters = name.chars();
+        let arg = match (is_long, letters.next(), letters.next()) {
+            (true, ..) => self.long(&name),
+            (false, Some(letter), None) => self.short(letter),
+            _ => None,
+        };
+        arg.is_some_and(|arg| arg.get_action().takes_values())
+    }
+
     /// Whether it is an option, of ours or of mpiexec.
     fn has(&self, word: &OsStr) -> bool {
         let Some(Written { name, is_long, .. }) = written(word) else { return false };
@@ -154,12 +166,21 @@ pub(super) fn cut(argv: Vec<OsString>) -> Vec<Vec<OsString>> {
     let mut all: Vec<Vec<OsString>> = vec![Vec::new()];
     let mut words = argv.into_iter().peekable();
     let mut is_marked = false;
+    // In front of the program, where a `:` may be an option's value.
+    let mut at_options = true;
+    all[0].extend(words.next());
     while let Some(word) = words.next() {
         is_marked |= word == "--";
         if word == ":" && !is_marked && words.peek().is_some_and(|next| known.has(next)) {
             all.push(vec![all[0][0].clone()]);
-        } else if let Some(last) = all.last_mut() {
+            at_options = true;
+            continue;
+        }
+        at_options &= written(&word).is_some();
+        let has_value = at_options && known.takes_next(&word);
+        if let Some(last) = all.last_mut() {
             last.push(word);
+            last.extend(words.by_ref().take(usize::from(has_value)));
         }
     }
     all
@@ -184,8 +205,8 @@ pub(super) fn mark(argv: Vec<OsString>) -> Result<Marked, String> {
             marked.argv.extend(words);
             break;
         };
-        if let Some(arg) = known.long(&name).filter(|_| is_long) {
-            let takes_next = inline.is_none() && arg.get_action().takes_values();
+        if is_long && known.long(&name).is_some() {
+            let takes_next = known.takes_next(&word);
             marked.argv.push(word);
             marked.argv.extend(words.by_ref().take(usize::from(takes_next)));
         } else if let Some(habit) = habit(&name) {
@@ -202,10 +223,7 @@ pub(super) fn mark(argv: Vec<OsString>) -> Result<Marked, String> {
             if !is_long && known.short(first(&name)).is_none() && known.long(&name).is_some() {
                 return Err(format!("'-{name}' has two dashes here: --{name}"));
             }
-            let takes_next = !is_long
-                && inline.is_none()
-                && name.chars().count() == 1
-                && known.short(first(&name)).is_some_and(|arg| arg.get_action().takes_values());
+            let takes_next = known.takes_next(&word);
             marked.argv.push(word);
             marked.argv.extend(words.by_ref().take(usize::from(takes_next)));
         }
