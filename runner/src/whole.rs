@@ -1,9 +1,9 @@
 //! Files that are whole, or not there: made aside, then renamed. What is no regular file is written as it is.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Why a file could not be written.
@@ -106,13 +106,36 @@ pub(crate) fn create_unused(
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// A file that is made before it takes its place.
+/// A file that is made before it takes its place, readable by nobody who may not read what it replaces.
 fn create_aside(path: &Path) -> io::Result<(PathBuf, File)> {
-    create_unused(&OpenOptions::new(), |attempt| {
+    let mut options = OpenOptions::new();
+    let old = path.metadata().ok();
+    if let Some(old) = &old {
+        options.mode(old.mode() & 0o700);
+    }
+    let made = create_unused(&options, |attempt| {
         let mut aside = path.as_os_str().to_owned();
         aside.push(format!(".{}-{attempt}.tmp", std::process::id()));
         aside.into()
-    })
+    })?;
+    if let Some(old) = &old {
+        belong_as(&made.1, old).inspect_err(|_| {
+            let _ = std::fs::remove_file(&made.0);
+        })?;
+    }
+    Ok(made)
+}
+
+/// Gives a file the owner, the group and the rights of another, as far as we may: rights of a group that it
+/// does not come to belong to it has none.
+fn belong_as(file: &File, old: &Metadata) -> io::Result<()> {
+    let is_of = |made: &Metadata| (made.uid() == old.uid(), made.gid() == old.gid());
+    if is_of(&file.metadata()?) != (true, true) && fchown(file, Some(old.uid()), Some(old.gid())).is_err() {
+        // A group that we are in may be given without being root.
+        let _ = fchown(file, None, Some(old.gid()));
+    }
+    let rights = if is_of(&file.metadata()?).1 { 0o777 } else { 0o707 };
+    file.set_permissions(Permissions::from_mode(old.mode() & rights))
 }
 
 /// Opens what is no regular file. A pipe that nobody reads is an error, and not waited for.
@@ -231,6 +254,29 @@ mod tests {
         assert_eq!(&text, b"heard");
         assert!(pipe.metadata().unwrap().file_type().is_fifo());
         assert_eq!(dir.names(), ["pipe"]);
+    }
+
+    #[test]
+    fn a_file_stays_whose_it_was() {
+        let dir = Directory::new("rights");
+        let file = dir.0.join("file");
+        for rights in [0o600, 0o664, 0o440] {
+            let _ = std::fs::remove_file(&file);
+            std::fs::write(&file, "old").unwrap();
+            let is_root = nix::unistd::geteuid().is_root();
+            if is_root {
+                fchown(File::open(&file).unwrap(), Some(1234), Some(4321)).unwrap();
+            }
+            std::fs::set_permissions(&file, Permissions::from_mode(rights)).unwrap();
+            let before = file.metadata().unwrap();
+            put(&file, "new").unwrap();
+            let after = file.metadata().unwrap();
+            assert_ne!(before.ino(), after.ino());
+            let of = |made: &Metadata| (made.mode(), made.uid(), made.gid());
+            assert_eq!(of(&before), of(&after));
+            assert_eq!(is_root, after.uid() == 1234 && after.gid() == 4321);
+        }
+        assert_eq!(dir.names(), ["file"]);
     }
 
     /// A process of our number may have been killed here before.
