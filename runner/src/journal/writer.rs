@@ -86,7 +86,7 @@ impl Files {
     fn write(&mut self, jobs: &mut [Job]) -> Result<(), String> {
         let mut result = Ok(());
         if let Some((file, path)) = &mut self.journal {
-            let synced = sync(jobs);
+            let synced = sync(jobs, SEEN);
             // Of whom that cannot be made durable nothing is written; the others are done all the same.
             let durable =
                 || jobs.iter().zip(&synced).filter(|(_, synced)| synced.is_ok()).map(|(job, _)| job);
@@ -114,19 +114,25 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> String {
 }
 
 /// Makes what ranks wrote durable that ended well, and notes by what it is known again; of each job how that
-/// went.
-fn sync(jobs: &mut [Job]) -> Vec<Result<(), String>> {
+/// went. What is not seen here yet is awaited for `seen`, for all together: they ended before.
+fn sync(jobs: &mut [Job], seen: Duration) -> Vec<Result<(), String>> {
+    let begin = Instant::now();
+    let may_come = || begin.elapsed() < seen;
     let alone = jobs.iter().filter_map(Job::is_to_be_named).count() < FEW;
     let mut synced = Vec::new();
-    jobs.iter_mut().map(|job| job.sync(alone, &mut synced)).collect()
+    jobs.iter_mut().map(|job| job.sync(alone, &mut synced, may_come)).collect()
 }
 
 impl Job {
-    fn sync(&mut self, alone: bool, synced: &mut Vec<u64>) -> Result<(), String> {
+    fn sync(
+        &mut self,
+        alone: bool,
+        synced: &mut Vec<u64>,
+        may_come: impl Fn() -> bool,
+    ) -> Result<(), String> {
         let Some(path) = self.is_to_be_named().map(aside) else { return Ok(()) };
         let mut stamp = sync_one(&path, self.file, alone, synced);
-        let begin = Instant::now();
-        while self.is_elsewhere && is_missing(&stamp) && begin.elapsed() < SEEN {
+        while self.is_elsewhere && is_missing(&stamp) && may_come() {
             std::thread::sleep(AGAIN);
             stamp = sync_one(&path, self.file, alone, synced);
         }
@@ -160,6 +166,25 @@ fn sync_one(path: &Path, number: Option<u64>, alone: bool, synced: &mut Vec<u64>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A node that is lost with what twenty of its parts wrote: nobody waits twenty minutes for the journal.
+    #[test]
+    fn what_of_another_node_is_missing_is_awaited_for_all_together() {
+        let seen = Duration::from_millis(500);
+        let job = |rank: u32| {
+            let end = End { revoked: false, ..End::revocation(rank, None, 7) };
+            let output = Some(std::env::temp_dir().join(format!("bdrun-none-{}-{rank}", std::process::id())));
+            Job { end, output, file: None, is_elsewhere: true, log: String::new() }
+        };
+        // One after the other they took four times as long in each attempt, not only while others compute.
+        let is_together = (0..20).any(|_| {
+            let (mut jobs, begin) = ([0, 1, 2, 3].map(job), Instant::now());
+            let ends = sync(&mut jobs, seen);
+            assert!(ends.iter().all(Result::is_err) && begin.elapsed() >= seen);
+            begin.elapsed() < 3 * seen
+        });
+        assert!(is_together);
+    }
 
     /// One whose file was replaced is not done, and told of; who ended beside it is.
     #[test]
