@@ -74,7 +74,10 @@ impl Sets {
         if set != EMPTY && largest == source {
             return set;
         }
-        let next = self.nodes.len() as u32;
+        // One number is nobody's ([`Cache`]).
+        let next = u32::try_from(self.nodes.len()).ok().filter(|&next| next < u32::MAX);
+        let next =
+            next.expect("one partition has fewer than 2^32 sets of sources: give the job more ranks (-np)");
         let found = *self.children.entry(pair(set, source)).or_insert(next);
         if found == next {
             self.nodes.push((set, source));
