@@ -11,7 +11,7 @@ use crate::wire;
 use crate::{Error, Result};
 
 /// Version of the frames and of the segment. Both sides must have the same.
-pub const PROTOCOL: u32 = 19;
+pub const PROTOCOL: u32 = 20;
 
 /// Longest frame in bytes.
 pub const FRAME_LIMIT: usize = 64 << 10;

@@ -131,7 +131,7 @@ pub(super) fn meet(options: &Options, launch: &Launch) -> Result<Option<Elsewher
         )));
     }
     let words: Vec<String> = options.line().iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let nodes = Nodes::meet(&launcher, options.np, &words).map_err(Ending::Setup)?;
+    let nodes = Nodes::meet(&launcher, options.np, &words, launch.parts()).map_err(Ending::Setup)?;
     in_use::is_of_the_job_of(nodes.first());
     // MPICH's, in whose name Hydra starts processes, where it leaves the others alone.
     let usr1_is_the_launchers = variable("HYDI_CONTROL_FD").is_some();

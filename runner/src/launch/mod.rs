@@ -39,8 +39,7 @@ use awaited::{Awaited, Late, Until};
 use check::Outputs;
 use glob::GlobError;
 use list::Reader;
-use parts::Parts;
-pub use parts::PartsError;
+pub use parts::{Parts, PartsError};
 use pipe::Splitter;
 pub use stream::{Came, Pipe, Rest, Window};
 use template::{Names, Template};
@@ -151,6 +150,11 @@ impl Launch {
         launch.check()?;
         options.open = launch.streams();
         Ok(launch)
+    }
+
+    /// The parts, if ranks have any.
+    pub fn parts(&self) -> Option<&Parts> {
+        self.parts.as_ref()
     }
 
     /// Whether of the list of parts only the first is known, and others follow.

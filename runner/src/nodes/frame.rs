@@ -184,6 +184,8 @@ pub struct Hello {
     pub ranks: u32,
     /// What stands for the command line: all masters have the same.
     pub command: u64,
+    /// What stands for the list of parts: what made it, `--glob` say, may find others on another node.
+    pub parts: u64,
     /// What stands for the machine: masters on one have the same.
     pub machine: u64,
     /// What it is called.

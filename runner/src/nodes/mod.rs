@@ -38,6 +38,7 @@ use bdrun_ipc::spread::Spread;
 use twox_hash::XxHash3_64;
 
 use crate::in_use::Owner;
+use crate::launch::Parts;
 pub use frame::{End, Word};
 use frame::{Frame, Hello};
 use gateway::Gateway;
@@ -84,16 +85,23 @@ impl Nodes {
     /// # Errors
     /// There is no MPI that belongs to the launcher, or the others are of another version or have another
     /// command line.
-    pub fn meet(launcher: &Launcher, ranks: u32, command: &[String]) -> Result<Self, String> {
+    pub fn meet(
+        launcher: &Launcher,
+        ranks: u32,
+        command: &[String],
+        parts: Option<&Parts>,
+    ) -> Result<Self, String> {
         let (orders, obeyed) = channel();
         let (work, given) = channel::<Work>();
         let (met, meeting) = channel();
         let (finished, ended) = channel();
         let shared = Arc::new(Shared::default());
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let (command, machine) = (hash_of(command), machine());
+        let (command, machine) = (hash_of(command.iter().map(String::as_bytes)), machine());
+        let parts = parts.map_or(0, |parts| hash_of((0..parts.count()).map(|rank| parts.part(rank).whole())));
         let owner = Owner::this();
-        let hello = Hello { protocol: PROTOCOL, version, ranks, command, machine, host: host(), owner };
+        let hello =
+            Hello { protocol: PROTOCOL, version, ranks, command, parts, machine, host: host(), owner };
         let (launcher, seen) = (launcher.clone(), shared.clone());
         let gateway = move || {
             let wanted = std::env::var("BDRUN_MPI_LIBRARY").ok();
@@ -280,11 +288,12 @@ fn say_that_it_cannot_begin(
 }
 
 /// What stands for these words.
-fn hash_of(words: &[String]) -> u64 {
+fn hash_of<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut hash = XxHash3_64::with_seed(0);
-    words.iter().for_each(|word| {
-        hash.write(word.as_bytes());
-        hash.write(&[0]);
+    words.into_iter().for_each(|word| {
+        // A part may have any byte in it.
+        hash.write(&(word.len() as u64).to_le_bytes());
+        hash.write(word);
     });
     hash.finish()
 }
@@ -292,7 +301,7 @@ fn hash_of(words: &[String]) -> u64 {
 /// What stands for this machine: also in a container, which has names of its own.
 fn machine() -> u64 {
     let said = |file: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{file}")).ok();
-    hash_of(&[said("random/boot_id").or_else(|| said("hostname")).unwrap_or_default()])
+    hash_of([said("random/boot_id").or_else(|| said("hostname")).unwrap_or_default().as_bytes()])
 }
 
 /// What this machine is called.
@@ -317,7 +326,9 @@ struct Met {
 fn greet(transport: &mut impl Transport, hello: &Hello) -> transport::Result<Met> {
     let (own, nodes) = (transport.node(), transport.nodes());
     if nodes > hello.ranks {
-        let text = format!("{nodes} masters for {} ranks: some would have none; raise -np", hello.ranks);
+        let remedy =
+            if hello.parts == 0 { "raise -np" } else { "start no more masters than there are parts" };
+        let text = format!("{nodes} masters for {} ranks: some would have none; {remedy}", hello.ranks);
         transport.finish();
         return Err(TransportError::Broken(text));
     }
@@ -386,6 +397,10 @@ fn differs(ours: &Hello, theirs: &Hello, node: u32) -> Option<String> {
         format!("has {} ranks, this one {}", theirs.ranks, ours.ranks)
     } else if ours.command != theirs.command {
         "was given another command line".into()
+    } else if ours.parts != theirs.parts {
+        "has other parts, or the same in another order: --parts must have the same lines on all nodes, --glob \
+         find the same files (on a file system that they share, or give the list of one node to all)"
+            .into()
     } else {
         return None;
     };

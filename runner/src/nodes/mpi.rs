@@ -20,7 +20,6 @@ use library::{Abi, Handle, Library, Status, error};
 /// Tags: of frames, of bodies.
 const FRAME: c_int = 0x6264;
 const BODY: c_int = FRAME + 1;
-const FUNNELED: c_int = 1;
 /// Frames and bodies that MPI is given at a time for one node; the rest waits here.
 const UNDER_WAY: usize = 64;
 
@@ -139,17 +138,18 @@ impl Mpi {
         let library = Library::load(wanted, launcher.abis)?;
         let (mut provided, mut node, mut nodes) = (0, 0, 0);
         let f = &library.functions;
+        let funneled = library.abi.funneled();
         // SAFETY: called once, by the thread that makes all calls; arguments are of the right types.
         let codes = unsafe {
             [
-                (f.init_thread)(null_mut(), null_mut(), FUNNELED, &raw mut provided),
+                (f.init_thread)(null_mut(), null_mut(), funneled, &raw mut provided),
                 (f.set_errhandler)(library.world, library.errors_return),
                 (f.comm_rank)(library.world, &raw mut node),
                 (f.comm_size)(library.world, &raw mut nodes),
             ]
         };
         let name = &library.name;
-        if codes != [0; 4] || provided < FUNNELED {
+        if codes != [0; 4] || provided < funneled {
             return Err(error(format!("{name} cannot be begun (codes {codes:?}, threads {provided})")));
         }
         if nodes as u32 != launcher.nodes {

@@ -327,7 +327,8 @@ fn what_comes_before_all_have_met_is_kept() {
     use crate::in_use::Owner;
     let (version, host) = ("1".into(), "a".into());
     let [first, second] = [Owner::new(2, 0), Owner::new(3, 0)];
-    let hello = Hello { protocol: 1, version, ranks: 9, command: 7, machine: 5, host, owner: second };
+    let hello =
+        Hello { protocol: 1, version, ranks: 9, command: 7, parts: 0, machine: 5, host, owner: second };
     let mut nodes = connected(3);
     let mut late = nodes.pop().unwrap();
     let mut slow = nodes.pop().unwrap();

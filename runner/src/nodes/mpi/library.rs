@@ -63,6 +63,11 @@ impl Abi {
             _ => Self::Mpich,
         }
     }
+
+    /// `MPI_THREAD_FUNNELED` (the standard's: MPI 5.0, appendix A.1).
+    pub fn funneled(self) -> c_int {
+        if self == Self::Standard { 1024 } else { 1 }
+    }
 }
 
 /// Where libraries are looked for, with their interface.
