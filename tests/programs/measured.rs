@@ -211,6 +211,35 @@ fn mappings_of_zeros_in_parts_are_what_anonymous_ones_are() {
     });
 }
 
+/// `/proc` tells nothing of the memory of a process by its number once its first thread has ended.
+#[test]
+fn programs_whose_first_thread_ends_are_measured_and_paged() {
+    let dir = Directory::new("first-ends");
+    let Some(program) = compiled(&dir, "outside/first_ends.c", &["-pthread"]) else { return };
+    let program = program.display().to_string();
+    // One in parts, and three of which two are in RAM. On a busy machine they may be through before they are
+    // looked at.
+    for (ranks, memory, budget) in [("1", "60M", 60), ("3", "190M", 190)] {
+        first_of(["4", "40", "400"], |turns| {
+            let words = [&*program, turns].map(String::from);
+            let expected = chaos::text(&chaos::plainly(&words).stdout);
+            let options = ["-np", ranks, "--memory", memory, "--preload", "never", "--", &program, turns];
+            let outcome = bdrun_args(options).succeed();
+            let lines = |text: &str| {
+                let mut lines: Vec<String> = text.lines().map(String::from).collect();
+                lines.sort();
+                lines
+            };
+            let count = ranks.parse().expect("a number");
+            assert_eq!(lines(&outcome.stdout), lines(&expected.repeat(count)), "{}", outcome.stderr);
+            let stats = outcome.stats();
+            let moved = stats.evicted_bytes > 20 * MIB && stats.restored_bytes > 20 * MIB;
+            let measured = stats.peak_resident_bytes > budget * MIB / 2;
+            (moved && measured).then_some(()).ok_or(format!("{ranks} ranks: {stats:?}"))
+        });
+    }
+}
+
 /// It prints what it should, and that what it wrote stays in RAM is said while it runs.
 fn stays_and_that_is_said(program: &str) {
     let expected = plainly(program);

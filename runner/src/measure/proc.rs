@@ -68,15 +68,32 @@ impl StatmOf {
     /// None if the process has ended. What was read `before` where it cannot be opened now.
     pub(super) fn read(&self, page: u64, before: Statm) -> Option<Statm> {
         let file = match &self.kept {
-            Some(kept) => return statm(kept, page),
+            Some(kept) => return statm(kept, page).map(|found| self.of_all(found, page)),
             None => open_statm(self.pid),
         };
         match file {
-            Ok(file) => statm(&file, page),
+            Ok(file) => statm(&file, page).map(|found| self.of_all(found, page)),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => Some(before),
             Err(_) => None,
         }
     }
+
+    /// What was read of the first thread, unless others have what that does not have any more.
+    fn of_all(&self, first: Statm, page: u64) -> Statm {
+        let of_thread = |tid| open_statm(tid).ok().and_then(|file| statm(&file, page));
+        match first.size {
+            0 => of_another_thread(self.pid, |tid| of_thread(tid).filter(|found| found.size > 0))
+                .unwrap_or(first),
+            _ => first,
+        }
+    }
+}
+
+/// What is read of another thread of a process than its first, which may have ended before the others
+/// (`pthread_exit` in `main`): then the kernel tells nothing of the process's memory by its own number.
+fn of_another_thread<T>(pid: i32, read: impl FnMut(i32) -> Option<T>) -> Option<T> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).filter(|&tid| tid != pid).find_map(read)
 }
 
 fn open_statm(pid: i32) -> std::io::Result<File> {
@@ -112,9 +129,12 @@ pub(super) fn read(pid: i32, name: &str, buffer: &mut Vec<u8>) -> Option<()> {
 
 /// None if the process has ended or holds no memory any more.
 pub(super) fn status(pid: i32) -> Option<Status> {
-    let mut text = Vec::new();
-    read(pid, "status", &mut text)?;
-    parse_status(&text)
+    let of_thread = |tid| {
+        let mut text = Vec::new();
+        read(tid, "status", &mut text)?;
+        parse_status(&text)
+    };
+    of_thread(pid).or_else(|| of_another_thread(pid, of_thread))
 }
 
 fn parse_status(text: &[u8]) -> Option<Status> {
@@ -137,7 +157,8 @@ fn parse_status(text: &[u8]) -> Option<Status> {
 
 /// None if the process has ended, or is not ours to look into.
 pub(super) fn shares(pid: i32) -> Option<Shares> {
-    parse_shares(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
+    let of_thread = |tid| parse_shares(&fs::read_to_string(format!("/proc/{tid}/smaps_rollup")).ok()?);
+    of_thread(pid).or_else(|| of_another_thread(pid, of_thread))
 }
 
 fn parse_shares(text: &str) -> Option<Shares> {

@@ -36,21 +36,42 @@ pub fn check(processes: &[i32]) -> Result<(), Refusal> {
 /// begun to read or write their memory since they were looked at first, or could not be looked at just now
 /// ([`Refusal::Busy`]). What may not be read says nothing here.
 pub(super) fn written_by_others(processes: &[i32]) -> Option<Refusal> {
-    let look = |&pid: &i32| {
-        let mut aio = false;
-        let status = there(pid, Status::of(pid));
-        let ranges = there(pid, proc::each_range(pid, &mut |vma| aio |= vma.name.starts_with("/[aio]")));
-        match (status, ranges) {
-            (Ok(Some(Status { pinned: bytes @ 1.., .. })), _) => Some(Refusal::Pinned { pid, bytes }),
-            _ if aio => Some(Refusal::Aio { pid }),
-            (Err(busy @ Refusal::Busy { .. }), _) | (_, Err(busy @ Refusal::Busy { .. })) => Some(busy),
-            // Of userfaultfd the kernel tells where it refuses ours.
-            _ => descriptors(pid, pid, true)
-                .err()
-                .filter(|refusal| !matches!(refusal, Refusal::Forbidden { .. })),
+    let look = |&pid: &i32| -> Result<(), Refusal> {
+        let Some(tid) = there(pid, proc::living_thread(pid))?.flatten() else { return Ok(()) };
+        // Each of them is looked at, whatever is not told of the one before.
+        let status = there(pid, Status::of(tid)).map(Option::unwrap_or_default);
+        let pinned = status.and_then(|Status { pinned: bytes, .. }| match bytes {
+            0 => Ok(()),
+            bytes => Err(Refusal::Pinned { pid, bytes }),
+        });
+        let found = [pinned, mapped(pid, tid, 0), descriptors(pid, tid, true)].map(Result::err);
+        let is_busy = |refusal: &Refusal| matches!(refusal, Refusal::Busy { .. });
+        let mut said = found.into_iter().flatten().filter(|said| !matches!(said, Refusal::Forbidden { .. }));
+        // Of userfaultfd the kernel tells where it refuses ours.
+        match said.next() {
+            Some(busy) if is_busy(&busy) => Err(said.find(|other| !is_busy(other)).unwrap_or(busy)),
+            Some(refusal) => Err(refusal),
+            None => Ok(()),
         }
     };
-    processes.iter().find_map(look)
+    let unless_unreadable = |refusal: &Refusal| !matches!(refusal, Refusal::Forbidden { .. });
+    processes.iter().find_map(|pid| look(pid).err().filter(unless_unreadable))
+}
+
+/// What the mappings of a process say of asynchronous I/O, but for the `ring` of our own. A ring of io_uring
+/// may be used without a descriptor, by a number that its thread has registered (Linux 6.3).
+fn mapped(pid: i32, tid: i32, ring: u64) -> Result<(), Refusal> {
+    let (mut aio, mut io_uring) = (false, false);
+    let ranges = proc::each_range(tid, &mut |vma| {
+        aio |= vma.name.starts_with("/[aio]") && vma.from != ring;
+        io_uring |= vma.name.starts_with("anon_inode:[io_uring]");
+    });
+    there(pid, ranges)?;
+    match (aio, io_uring) {
+        (true, _) => Err(Refusal::Aio { pid }),
+        (_, true) => Err(Refusal::IoUring { pid }),
+        _ => Ok(()),
+    }
 }
 
 /// Passes over what has vanished; whatever else cannot be read is forbidden.
@@ -65,7 +86,10 @@ fn there<T>(pid: i32, result: io::Result<T>) -> Result<Option<T>, Refusal> {
 /// As [`check`]; `tracer` is the thread that may have it stopped already, `own` what it has of a pager of its
 /// own.
 pub(super) fn process(pid: i32, tracer: i32, own: Option<OwnPager>) -> Result<(), Refusal> {
-    past_the_moment(pid, || living_thread(pid).map_or(Ok(()), |tid| look(pid, tid, tracer, own)))
+    past_the_moment(pid, || match there(pid, proc::living_thread(pid))?.flatten() {
+        Some(tid) => look(pid, tid, tracer, own),
+        None => Ok(()),
+    })
 }
 
 /// Asks again while a process is forbidden perhaps only because it, or a thread of it, is ending or becoming
@@ -106,12 +130,6 @@ fn cpu(pid: i32) -> Duration {
     if told { Duration::new(time.tv_sec as u64, time.tv_nsec as u32) } else { Duration::ZERO }
 }
 
-/// The first thread of a process, or another if that has ended; `None` if all have.
-fn living_thread(pid: i32) -> Option<i32> {
-    let lives = |&tid: &i32| Stat::of(tid).is_ok_and(|stat| !stat.is_dead());
-    Some(pid).filter(lives).or_else(|| proc::threads(pid).ok()?.into_iter().find(lives))
-}
-
 /// Looks at a process through one of its threads.
 fn look(pid: i32, tid: i32, tracer: i32, own: Option<OwnPager>) -> Result<(), Refusal> {
     let Some(status) = there(pid, Status::of(tid))? else { return Ok(()) };
@@ -131,9 +149,7 @@ fn look(pid: i32, tid: i32, tracer: i32, own: Option<OwnPager>) -> Result<(), Re
         return Err(Refusal::Seccomp { pid });
     }
     descriptors(pid, tid, own.is_some())?;
-    let (mut aio, ring) = (false, own.map_or(0, |own| own.ring));
-    there(pid, proc::each_range(tid, &mut |vma| aio |= vma.name.starts_with("/[aio]") && vma.from != ring))?;
-    if aio { Err(Refusal::Aio { pid }) } else { Ok(()) }
+    mapped(pid, tid, own.map_or(0, |own| own.ring))
 }
 
 /// Whether a thread has filters that this process has not. What this process has, its children have
@@ -204,6 +220,41 @@ mod tests {
         assert!(may_be_passing(moment, moment, b'R') && may_be_passing(none, none, b'D'));
         assert!(!may_be_passing(MOMENT, MOMENT, b'R') && !may_be_passing(none, WAITS_FOR_PROCESSOR, b'R'));
         assert!(!may_be_passing(none, none, b'S') && !may_be_passing(none, none, 0));
+    }
+
+    /// Of a ring that is used by a number registered for its thread the descriptor may be closed.
+    #[test]
+    fn a_ring_without_a_descriptor_is_seen() {
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        // SAFETY: the child makes system calls only, on its own memory.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: parameters of the kernel's size; what is mapped and written is our own.
+            unsafe {
+                let mut parameters = [0_u32; 30];
+                let ring = libc::syscall(libc::SYS_io_uring_setup, 4, parameters.as_mut_ptr()) as i32;
+                let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+                let at = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, ring, 0);
+                libc::close(ring);
+                let said = if ring < 0 || at == libc::MAP_FAILED { b"-" } else { b"+" };
+                libc::write(std::os::fd::AsRawFd::as_raw_fd(&writer), said.as_ptr().cast(), 1);
+                libc::pause();
+                libc::_exit(0)
+            }
+        }
+        let mut said = [0];
+        io::Read::read_exact(&mut reader, &mut said).expect("it says");
+        let (found, all) = (mapped(pid, pid, 0), written_by_others(&[pid]));
+        // SAFETY: our own child, which was not waited for.
+        unsafe {
+            libc::kill(pid, libc::SIGKILL);
+            libc::waitpid(pid, std::ptr::null_mut(), 0);
+        }
+        if said == *b"-" {
+            return bdrun_skipped::skipped("io-uring", "a ring cannot be made here");
+        }
+        assert_eq!(found, Err(Refusal::IoUring { pid }));
+        assert_eq!(all, Some(Refusal::IoUring { pid }));
     }
 
     #[test]

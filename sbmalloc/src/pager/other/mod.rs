@@ -172,7 +172,7 @@ pub fn hold_with(
             Err(refusal) => (Threads::none(leader), refusal),
         };
         // A child that was killed just then is not the rank.
-        let is_child = refusal == Refusal::Gone && !stop::is_dead(leader);
+        let is_child = refusal == Refusal::Gone && !proc::is_over(leader);
         match refusal {
             Refusal::Gone if is_child && begun.elapsed() < patience => threads.detach(),
             Refusal::Gone if is_child => return Err(Refusal::Busy { tid: leader }),

@@ -27,6 +27,41 @@ pub(super) fn threads(pid: i32) -> io::Result<Vec<i32>> {
     Ok(entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect())
 }
 
+/// The first thread of a process, or another if that has ended (`pthread_exit` in `main`): `/proc` then tells
+/// nothing of its memory by its own number. None if all have.
+pub(super) fn living_thread(pid: i32) -> io::Result<Option<i32>> {
+    let lives = |tid: i32| match Stat::of(tid) {
+        Ok(stat) => Ok(!stat.is_dead()),
+        Err(error) if is_gone(&error) => Ok(false),
+        Err(error) => Err(error),
+    };
+    if lives(pid)? {
+        return Ok(Some(pid));
+    }
+    let mut before = vec![];
+    loop {
+        let now = match threads(pid) {
+            Err(error) if is_gone(&error) => return Ok(None),
+            now => now?,
+        };
+        for &tid in &now {
+            if lives(tid)? {
+                return Ok(Some(tid));
+            }
+        }
+        // The last may have made another before it ended.
+        if now == before {
+            return Ok(None);
+        }
+        before = now;
+    }
+}
+
+/// Whether all threads of a process have ended.
+pub(super) fn is_over(pid: i32) -> bool {
+    matches!(living_thread(pid), Ok(None))
+}
+
 /// What matters of `/proc/PID/status`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Status {
@@ -370,7 +405,8 @@ pub(super) fn share_memory(a: i32, b: i32) -> Result<bool, Errno> {
 /// the sum over all counts it once. The kernel looks at every page for it. `None` if it has ended, or before
 /// Linux 5.14.
 pub(super) fn share_of_anonymous(pid: i32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let tid = living_thread(pid).ok()??;
+    let text = std::fs::read_to_string(format!("/proc/{tid}/smaps_rollup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"))?;
     line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib << 10)
 }

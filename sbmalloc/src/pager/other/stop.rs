@@ -409,7 +409,7 @@ impl Threads {
         };
         let begun = Instant::now();
         while self.is_alive() {
-            if spaces.clone().any(|space| space.processes.iter().all(|&pid| is_dead(pid))) {
+            if spaces.clone().any(|space| space.processes.iter().all(|&pid| proc::is_over(pid))) {
                 return true;
             }
             if begun.elapsed() >= patience {

@@ -503,7 +503,11 @@ impl Drop for Parts {
 /// Anonymous memory of a process in RAM, bytes; 0 if it has ended, `None` if this process has no descriptors
 /// or memory just now.
 fn anonymous(pid: i32) -> Option<u64> {
-    let text = match std::fs::read_to_string(format!("/proc/{pid}/statm")) {
+    let statm = || match proc::living_thread(pid)? {
+        Some(tid) => std::fs::read_to_string(format!("/proc/{tid}/statm")),
+        None => Ok(String::new()),
+    };
+    let text = match statm() {
         Err(e) if Errno::from(&e).is_passing() => return None,
         text => text.unwrap_or_default(),
     };
