@@ -132,6 +132,9 @@ pub(crate) fn set_protection(at: usize, len: usize, protection: libc::c_int) -> 
     check(unsafe { libc::syscall(libc::SYS_mprotect, at, len, protection) }).map(drop)
 }
 
+/// The least numbers of descriptors that stay open.
+const NUMBERS: [i32; 5] = [200, 100, 50, 25, 10];
+
 /// A file descriptor closed on drop; opening and reading it never allocates.
 pub(crate) struct Fd(pub i32);
 
@@ -147,6 +150,17 @@ impl Fd {
                 return Err(Errno::last());
             }
         }
+    }
+
+    /// The same at a high number, if there is room: programs put files of their own at low ones, whatever is
+    /// there (`exec 3<>file`, `dup2`), and close some that they have not opened.
+    pub fn out_of_the_way(self) -> Self {
+        let high = NUMBERS.iter().find_map(|&least| {
+            // SAFETY: makes a new descriptor of ours.
+            let fd = unsafe { libc::fcntl(self.0, libc::F_DUPFD_CLOEXEC, least) };
+            (fd >= 0).then_some(Self(fd))
+        });
+        high.unwrap_or(self)
     }
 
     /// The reading and the writing end of a pipe.

@@ -68,7 +68,7 @@ impl FileStore {
     /// Makes a new scratch file in `dir`.
     pub fn open(dir: &CStr, mode: Mode) -> Result<Self, Errno> {
         let made = |direct| {
-            let fd = create(dir, if direct { libc::O_DIRECT } else { 0 })?;
+            let fd = create(dir, if direct { libc::O_DIRECT } else { 0 })?.out_of_the_way();
             let beside = mode == Mode::Beside;
             let direct = AtomicBool::new(direct);
             Ok(Self { fd, direct, beside, len: AtomicU64::new(0), kept: AtomicBool::new(false) })
@@ -226,6 +226,17 @@ pub(super) fn ensure_len(fd: i32, known: &AtomicU64, len: u64) -> Result<(), Err
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a program does to numbers that it has not opened (`exec 3<>file`) does nothing to scratch.
+    #[test]
+    fn no_file_of_the_programs_takes_its_place() {
+        for mode in [Mode::Buffered, Mode::Direct, Mode::Beside] {
+            let file = FileStore::open(config::scratch_dir(0), mode).expect("scratch file");
+            assert!(file.fd.0 >= 200, "{}", file.fd.0);
+            // SAFETY: asks of our own descriptor.
+            assert_eq!(unsafe { libc::fcntl(file.fd.0, libc::F_GETFD) }, libc::FD_CLOEXEC);
+        }
+    }
 
     #[test]
     fn short_ranges_of_zeros_keep_their_blocks_until_they_are_wanted() {

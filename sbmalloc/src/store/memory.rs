@@ -15,7 +15,11 @@ impl MemoryStore {
     pub fn open() -> Result<Self, Errno> {
         // SAFETY: the name is a terminated string.
         let fd = unsafe { libc::memfd_create(c"sbmalloc".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 { Err(Errno::last()) } else { Ok(Self { fd: Fd(fd), len: AtomicU64::new(0) }) }
+        if fd < 0 {
+            Err(Errno::last())
+        } else {
+            Ok(Self { fd: Fd(fd).out_of_the_way(), len: AtomicU64::new(0) })
+        }
     }
 }
 

@@ -165,11 +165,11 @@ impl Open {
         if fd < 0 {
             return Err(Errno::last());
         }
-        let uffd = Fd(fd as i32);
+        let uffd = Fd(fd as i32).out_of_the_way();
         let wanted = FEATURE_WP_ASYNC | FEATURE_WP_UNPOPULATED | FEATURE_WP_HUGETLBFS_SHMEM;
         let mut api = [UFFD_API, wanted, 0];
         call(&uffd, UFFDIO_API, &mut api)?;
-        let pagemap = Fd::open(c"/proc/self/pagemap", libc::O_RDONLY)?;
+        let pagemap = Fd::open(c"/proc/self/pagemap", libc::O_RDONLY)?.out_of_the_way();
         Ok(Self { uffd, pagemap, owner })
     }
 }
