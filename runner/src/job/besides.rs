@@ -258,7 +258,7 @@ impl Job<'_> {
     pub(super) fn say_in_use(&mut self, rank: u32) {
         if !std::mem::replace(&mut self.ranks[rank as usize].told_fixed, true) {
             self.note(&format!(
-                "rank {rank} cannot be paged out now: it has asynchronous I/O of its own (io_uring, AIO), which may be at work on its memory"
+                "rank {rank} cannot be paged out now: it has asynchronous I/O of its own (io_uring, AIO, a GPU or an RDMA device), which may be at work on its memory"
             ));
         }
     }

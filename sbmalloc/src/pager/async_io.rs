@@ -1,16 +1,22 @@
 //! Asynchronous I/O of the program's own, which reads and writes memory while all threads stand.
 //!
-//! The kernel holds on to the pages that a transfer is about, so what it writes to a page that was replaced
-//! is lost. A program that was written for us sees to it that there is none ([`evict`](super::evict)). Of
-//! others it is looked, with all threads parked: whether a descriptor or a mapping is an io_uring, and
-//! whether there is a context of AIO other than that of our own queue. Whether transfers are under way nobody
-//! tells, so where there could be some nothing is moved.
+//! The kernel, or a device, holds on to the pages that a transfer is about, so what it writes to a page that
+//! was replaced is lost. A program that was written for us sees to it that there is none
+//! ([`evict`](super::evict)). Of others it is looked, with all threads parked: whether a descriptor or a
+//! mapping is an io_uring, a descriptor a device that moves memory by itself, pages are pinned, and whether
+//! there is a context of AIO other than that of our own queue. Whether transfers are under way nobody tells,
+//! so where there could be some nothing is moved.
 
 use super::PagerError;
 use crate::store;
 use crate::sys::{Errno, Fd, PathBuf};
 use crate::threads;
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Devices that read and write memory by themselves.
+pub(super) const DEVICES: [&[u8]; 5] =
+    [b"/dev/nvidia", b"/dev/kfd", b"/dev/dri/", b"/dev/infiniband/", b"/dev/vfio/"];
 
 static EXPECTED: AtomicBool = AtomicBool::new(false);
 
@@ -31,7 +37,13 @@ pub(super) unsafe fn check() -> Result<(), PagerError> {
     }
     let failed = |op| move |errno| PagerError::Blind { op, errno };
     let mut found = None;
-    each_mapping(&mut |line| {
+    each_line(c"/proc/self/status", &mut |line| {
+        if pinned(line).is_some_and(|kib| kib > 0) {
+            found = Some("pinned pages");
+        }
+    })
+    .map_err(failed("read /proc/self/status"))?;
+    each_line(c"/proc/self/maps", &mut |line| {
         if ends_with(line, b"[io_uring]") {
             found = Some("io_uring");
         } else if ends_with(line, b"/[aio]") && start(line) != store::ring() {
@@ -43,30 +55,42 @@ pub(super) unsafe fn check() -> Result<(), PagerError> {
     // SAFETY: the caller's; the closure only reads a link.
     let listed = unsafe {
         threads::each_entry(c"/proc/self/fd", &mut |name| {
-            if found.is_none() && is_ring(name) {
-                found = Some("io_uring");
-            }
+            found = found.or_else(|| of_descriptor(name));
         })
     };
     listed.map_err(failed("list /proc/self/fd"))?;
     found.map_or(Ok(()), |what| Err(PagerError::InUse { what }))
 }
 
-fn is_ring(descriptor: &[u8]) -> bool {
+/// What of that kind a descriptor is.
+fn of_descriptor(descriptor: &[u8]) -> Option<&'static str> {
     let mut path = PathBuf::<64>::new();
     path.push(b"/proc/self/fd/").push(descriptor);
     let mut target = [0_u8; 32];
     // SAFETY: the kernel writes at most the buffer's size.
     let n = unsafe { libc::readlink(path.as_cstr().as_ptr(), target.as_mut_ptr().cast(), target.len()) };
-    n > 0 && target[..n as usize].starts_with(b"anon_inode:[io_uring]")
+    kind(&target[..usize::try_from(n).unwrap_or(0)])
 }
 
-/// Calls `f` with every line, or its beginning.
-fn each_mapping(f: &mut dyn FnMut(&[u8])) -> Result<(), Errno> {
-    let maps = Fd::open(c"/proc/self/maps", libc::O_RDONLY)?;
+fn kind(target: &[u8]) -> Option<&'static str> {
+    if target.starts_with(b"anon_inode:[io_uring]") {
+        return Some("io_uring");
+    }
+    DEVICES.iter().any(|device| target.starts_with(device)).then_some("a device")
+}
+
+/// Of the line of `/proc/self/status` that tells: KiB that something else than the processor may be at.
+fn pinned(line: &[u8]) -> Option<u64> {
+    let digits = line.strip_prefix(b"VmPin:")?.iter().filter_map(|&byte| char::from(byte).to_digit(10));
+    Some(digits.fold(0, |kib, digit| kib.saturating_mul(10).saturating_add(digit.into())))
+}
+
+/// Calls `f` with every line of a file, or its beginning.
+fn each_line(path: &CStr, f: &mut dyn FnMut(&[u8])) -> Result<(), Errno> {
+    let file = Fd::open(path, libc::O_RDONLY)?;
     let (mut piece, mut line, mut length) = ([0_u8; 1024], [0_u8; LINE], 0);
     loop {
-        let n = maps.read(&mut piece)?;
+        let n = file.read(&mut piece)?;
         if n == 0 {
             return Ok(());
         }
@@ -104,6 +128,18 @@ mod tests {
         assert!(ends_with(line, b"/[aio]") && !ends_with(line, b"[io_uring]"));
         assert_eq!(start(line), 0x7f_0a00_b000);
         assert!(ends_with(b"7f-80 rw-s 0 00:0e 1034   anon_inode:[io_uring]", b"[io_uring]"));
+        assert_eq!(pinned(b"VmPin:\t    1204 kB"), Some(1204));
+        assert_eq!((pinned(b"VmPin:\t       0 kB"), pinned(b"VmPeak:\t    1204 kB")), (Some(0), None));
+    }
+
+    #[test]
+    fn devices_and_rings_are_known_by_their_names() {
+        assert_eq!(kind(b"/dev/infiniband/uverbs0"), Some("a device"));
+        assert_eq!(kind(b"anon_inode:[io_uring]"), Some("io_uring"));
+        assert_eq!(kind(b"/dev/null"), None);
+        let file = std::fs::File::open("/dev/null").expect("a device that moves nothing");
+        let number = std::os::fd::AsRawFd::as_raw_fd(&file).to_string();
+        assert_eq!(of_descriptor(number.as_bytes()), None);
     }
 
     #[test]
@@ -111,7 +147,7 @@ mod tests {
         let differ = || {
             let whole = std::fs::read_to_string("/proc/self/maps").expect("maps");
             let mut seen = 0_usize;
-            each_mapping(&mut |line| {
+            each_line(c"/proc/self/maps", &mut |line| {
                 seen += 1;
                 assert!(start(line) > 0, "{}", String::from_utf8_lossy(line));
             })

@@ -115,7 +115,7 @@ pub enum PagerError {
     /// any moment.
     #[error("the program has asynchronous I/O of its own ({what}), which may be at work on its memory")]
     InUse {
-        /// `io_uring` or `AIO`.
+        /// `io_uring`, `AIO`, `a device` (GPU, RDMA, VFIO) or `pinned pages`.
         what: &'static str,
     },
     /// Another thread could not be stopped: its stack lies in the memory that was to be moved, it blocks
@@ -332,8 +332,9 @@ pub unsafe fn restore_for(
 }
 
 /// From now on it is looked, each time before memory is moved, whether the program has asynchronous I/O of
-/// its own (an io_uring, or a context of `io_setup`): then nothing is moved ([`PagerError::InUse`]). Costs
-/// some 20 µs and 1 µs per descriptor each time. For programs that were not written for this.
+/// its own (an io_uring, a context of `io_setup`, a device that moves memory by itself, pinned pages): then
+/// nothing is moved ([`PagerError::InUse`]). Costs some 30 µs and 1 µs per descriptor each time. For programs
+/// that were not written for this.
 pub fn expect_async_io() {
     async_io::expect();
 }

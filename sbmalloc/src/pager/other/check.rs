@@ -4,6 +4,7 @@
 use super::OwnPager;
 use super::error::Refusal;
 use super::proc::{self, Stat, Status};
+use crate::pager::async_io::DEVICES;
 use crate::sys::Errno;
 use std::fs;
 use std::io;
@@ -16,9 +17,6 @@ const LEAST_ASKED: u32 = 20;
 /// this.
 const MOMENT: Duration = Duration::from_millis(20);
 const WAITS_FOR_PROCESSOR: Duration = Duration::from_millis(300);
-
-/// Devices that read and write memory by themselves.
-const DEVICES: [&[u8]; 5] = [b"/dev/nvidia", b"/dev/kfd", b"/dev/dri/", b"/dev/infiniband/", b"/dev/vfio/"];
 
 /// Threads of a process that are looked at beforehand.
 const THREADS: usize = 32;
