@@ -106,7 +106,7 @@ mod tracker;
 pub use account::{Account, Denied, held_bytes, resident_bytes, set_account};
 pub use advice::{Advice, NotOurs, advise, discard};
 pub use alloc_api::SbAlloc;
-pub use arena::{Arena, ArenaError, ArenaOptions, ArenaStats, HugePolicy};
+pub use arena::{Arena, ArenaError, ArenaOptions, ArenaStats, DEFAULT_RESERVE, HugePolicy};
 pub use boxed::SbBox;
 pub use collections::{OutOfMemory, SbVec};
 pub use config::{Compression, Config, ConfigError, configure};

@@ -42,6 +42,15 @@ pub(crate) const fn round_up(n: usize, unit: usize) -> usize {
     n.div_ceil(unit) * unit
 }
 
+/// Bytes of RAM of this machine; 0 if that is not told.
+pub(crate) fn memory() -> usize {
+    // SAFETY: numbers only, which the kernel writes.
+    let mut info: libc::sysinfo = unsafe { std::mem::zeroed() };
+    // SAFETY: a plain system call that writes to a local.
+    let told = unsafe { libc::sysinfo(&raw mut info) } == 0;
+    if told { (info.totalram as usize).saturating_mul(info.mem_unit as usize) } else { 0 }
+}
+
 const ANON: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 pub(crate) const RW: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 

@@ -128,12 +128,15 @@ fn freed_memory_is_given_back() {
 struct Limit {
     limited: AtomicBool,
     left: AtomicUsize,
+    /// The most that was asked for at once.
+    most: AtomicUsize,
 }
 
 // SAFETY: it counts.
 unsafe impl Account for Limit {
     fn charge(&self, bytes: usize) -> Result<(), Denied> {
         assert!(bytes > 0 && bytes.is_multiple_of(PAGE));
+        self.most.fetch_max(bytes, Ordering::Relaxed);
         if !self.limited.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -149,7 +152,8 @@ unsafe impl Account for Limit {
 #[test]
 fn a_refused_charge_is_null_and_what_is_freed_can_be_had_again() {
     let _turn = turn();
-    static LIMIT: Limit = Limit { limited: AtomicBool::new(false), left: AtomicUsize::new(0) };
+    static LIMIT: Limit =
+        Limit { limited: AtomicBool::new(false), left: AtomicUsize::new(0), most: AtomicUsize::new(0) };
     sbmalloc::set_account(&LIMIT).expect("first");
     for size in [24, 500, 5_000, 50_000, 500_000] {
         let before = settled();
@@ -175,6 +179,20 @@ fn a_refused_charge_is_null_and_what_is_freed_can_be_had_again() {
         }
         LIMIT.limited.store(false, Ordering::Relaxed);
     }
+
+    // What there are no addresses for is not asked for: others would be evicted for nothing.
+    const TIB: usize = 1 << 40;
+    let most = LIMIT.most.load(Ordering::Relaxed);
+    for size in [64 * TIB, 200 * TIB, isize::MAX as usize & !(PAGE - 1)] {
+        assert!(raw::alloc(size, 8).is_null());
+    }
+    assert_eq!(LIMIT.most.load(Ordering::Relaxed), most);
+    // Nobody has written to it, so it takes addresses only.
+    let sizes = (1..).map(|n: usize| n << 30);
+    let all: Vec<_> = sizes.map(|size| raw::alloc(size, 8)).take_while(|at| !at.is_null()).collect();
+    assert_eq!(LIMIT.most.load(Ordering::Relaxed), all.len() << 30, "the one too large was asked for");
+    // SAFETY: allocated above, freed once.
+    all.into_iter().for_each(|at| unsafe { raw::free(at) });
 }
 
 #[test]

@@ -19,7 +19,7 @@ mod spans;
 mod stats;
 mod tables;
 
-pub use handle::{Arena, ArenaError, ArenaOptions, HugePolicy};
+pub use handle::{Arena, ArenaError, ArenaOptions, DEFAULT_RESERVE, HugePolicy};
 pub use stats::ArenaStats;
 
 use crate::lock::Lock;

@@ -28,6 +28,9 @@ impl Inner {
     /// the address space refuses.
     pub(crate) fn map_pages(&self, len: usize) -> Option<usize> {
         let n = len.div_ceil(CHUNK);
+        if !self.may_have_room(n, CHUNK) {
+            return None;
+        }
         account::charge(n * CHUNK).ok()?;
         let mut space = self.space.lock();
         let Some(first) = self.find(&mut space, n, CHUNK) else {

@@ -5,6 +5,9 @@ use crate::account;
 use crate::sys::{self, CHUNK, GRANULE, PAGE};
 use std::sync::atomic::Ordering;
 
+/// From so many chunks it is looked for room before they are paid for.
+const WORTH_A_LOOK: usize = (64 << 20) / CHUNK;
+
 /// What allocation knows, under its lock. The bitmap itself lies in the side tables.
 pub(super) struct Space {
     /// No chunk below is free.
@@ -69,12 +72,21 @@ impl Inner {
         }
     }
 
+    /// Whether so many chunks may be found. A look before a charge that would evict others, or end the job,
+    /// for what cannot be had; small ones are not worth it.
+    pub(super) fn may_have_room(&self, n: usize, align: usize) -> bool {
+        n < WORTH_A_LOOK || (n <= self.chunks && self.find(&mut self.space.lock(), n, align).is_some())
+    }
+
     /// A run of `bytes` that reads as zeros, or `None` if the account or the address space refuses.
     pub(crate) fn alloc_run(&self, bytes: usize, align: usize) -> Option<usize> {
         let bytes = charged(bytes.max(1));
+        let n = bytes.div_ceil(CHUNK);
+        if !self.may_have_room(n, align.max(CHUNK)) {
+            return None;
+        }
         // Charged before any lock is taken: the account may block, and evict this very arena meanwhile.
         account::charge(bytes).ok()?;
-        let n = bytes.div_ceil(CHUNK);
         let mut space = self.space.lock();
         let Some(i) = self.find(&mut space, n, align.max(CHUNK)) else {
             drop(space);

@@ -12,10 +12,10 @@
 
 mod prim;
 
-use crate::arena::{ArenaOptions, Inner};
+use crate::arena::{ArenaOptions, DEFAULT_RESERVE, Inner};
 use crate::lock::Lock;
 use crate::set::PROCESS;
-use crate::sys::CHUNK;
+use crate::sys::{self, CHUNK};
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_void;
 use std::ptr;
@@ -25,6 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 /// what is used again at once costs no page faults; above, growing in place and giving back at once are worth
 /// more.
 const LARGE: usize = 8 << 20;
+/// Of the 128 TiB of addresses a process has, so many are large blocks' at most.
+const MOST_FOR_RUNS: usize = 16 << 40;
 /// Alignments from which on a block gets a run of its own, whatever its size.
 const LARGE_ALIGN: usize = CHUNK / 2;
 
@@ -58,6 +60,11 @@ fn arena(slot: &AtomicPtr<Inner>) -> Option<&'static Inner> {
     Some(unsafe { &*at })
 }
 
+/// Addresses for large blocks, where there is so much RAM, in bytes: a rank may have all of it, in pieces.
+fn room_for_runs(memory: usize) -> usize {
+    memory.saturating_mul(2).clamp(DEFAULT_RESERVE, MOST_FOR_RUNS)
+}
+
 #[cold]
 fn reserve() -> bool {
     let _once = ONCE.lock();
@@ -66,8 +73,9 @@ fn reserve() -> bool {
     }
     if SMALL.load(Ordering::Relaxed).is_null() {
         let options = ArenaOptions::default();
+        let of_runs = ArenaOptions { reserve: room_for_runs(sys::memory()), ..options };
         let made =
-            Inner::create(&options, &PROCESS).and_then(|a| Inner::create(&options, &PROCESS).map(|b| (a, b)));
+            Inner::create(&options, &PROCESS).and_then(|a| Inner::create(&of_runs, &PROCESS).map(|b| (a, b)));
         let Ok((small, runs)) = made else {
             REFUSED.store(true, Ordering::Relaxed);
             return false;
