@@ -10,6 +10,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use bdrun_ipc::pool::bytes_in;
+use bdrun_ipc::state::State;
 use sbmalloc::other::Refusal;
 
 use crate::exit::Ending;
@@ -47,8 +48,13 @@ impl Job<'_> {
         self.watch.accounts.held_by(rank).min(self.ranks[rank as usize].besides_inside)
     }
 
-    /// A rank that computes leaves as it is.
+    /// A rank that computes leaves as it is. One that has left by itself meanwhile does not compute: that is
+    /// told, if it was not, before it is done, and what it keeps leaves as of any that waits.
     pub(super) fn preempt(&mut self, rank: u32) {
+        if self.setup.segment.rank(rank).word.load().state() == State::Evicted {
+            self.observe(rank);
+            return self.executor(rank).evict(self, rank, 0);
+        }
         if self.can_be_moved(rank) {
             self.evict_besides(rank, While::Computes);
         } else {

@@ -62,7 +62,7 @@ impl Job<'_> {
     }
 
     /// Who carries out orders of this rank now: it may have begun to ask while a thread holds it.
-    fn executor(&self, rank: u32) -> &'static dyn Executor {
+    pub(super) fn executor(&self, rank: u32) -> &'static dyn Executor {
         let record = &self.ranks[rank as usize];
         let held = record.holder.is_some();
         debug_assert!(held || record.order.is_none() || record.stopping, "rank {rank}: an order to nobody");
