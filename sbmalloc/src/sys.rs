@@ -167,7 +167,7 @@ impl Fd {
         let high = NUMBERS.iter().find_map(|&least| {
             // SAFETY: makes a new descriptor of ours.
             let fd = unsafe { libc::fcntl(self.0, libc::F_DUPFD_CLOEXEC, least) };
-            (fd >= 0).then_some(Self(fd))
+            (fd >= 0).then(|| Self(fd))
         });
         high.unwrap_or(self)
     }

@@ -295,6 +295,32 @@ fn when_it_is_preloaded() {
     job("always").run().failed_with(120, &["linked statically", "--preload never"]);
 }
 
+/// Also where ranks are preloaded for want of another way to page them.
+#[test]
+fn no_more_live_than_are_asked_for() {
+    library();
+    let dir = Directory::new("preload-jobs");
+    let script = "
+import os, sys, time
+folder, rank = sys.argv[1:]
+own = os.path.join(folder, rank)
+open(own, 'w').close()
+most = 0
+for _ in range(20):
+    most = max(most, len(os.listdir(folder)))
+    time.sleep(0.01)
+os.remove(own)
+print('most', most)
+";
+    let options = ["-np", "9", "-j", "2", "--memory", "300M", "--verbose"];
+    let command = [PYTHON, "-c", script, dir.path().to_str().expect("UTF-8"), "{rank}"];
+    let job = bdrun_args(options.iter().chain(&command));
+    let outcome = job.with(|command| without(libc::SYS_ptrace, command)).succeed();
+    let mut lines: Vec<&str> = outcome.stdout.lines().collect();
+    lines.sort_unstable();
+    assert!(lines.len() == 9 && lines.iter().all(|line| ["most 1", "most 2"].contains(line)), "{outcome:?}");
+}
+
 /// From there a job that is gone on with knows what parts like it need.
 #[test]
 fn what_it_held_is_in_the_journal() {

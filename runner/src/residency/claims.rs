@@ -193,7 +193,7 @@ impl Core {
     pub(super) fn has_claims(&self) -> bool {
         let index = &self.index;
         let strangers = index.out.len() + index.eager.len() + index.held.len() > 0;
-        let asking = !(index.needs.is_empty() && index.ready.is_empty() && index.unborn.is_empty());
+        let asking = !(index.needs.is_empty() && index.ready.is_empty()) || self.unborn().next().is_some();
         asking || strangers || self.queue.len() > 0
     }
 
@@ -224,10 +224,16 @@ impl Core {
         let rest = index.ready.iter().copied().filter(move |key| others(key) && !is_begun(key.1));
         let ready = oldest.into_iter().chain(begun).chain(rest).map(|(_, rank)| Claim::Out(rank));
         let turn = self.passed >= alive;
-        let mut unborn = index.unborn.iter().map(|&(_, rank)| Claim::Unborn(rank));
+        let mut unborn = self.unborn().map(Claim::Unborn);
         let first = unborn.next().filter(|_| turn);
-        let unborn = index.unborn.iter().skip(usize::from(turn)).map(|&(_, rank)| Claim::Unborn(rank));
+        let unborn = self.unborn().skip(usize::from(turn)).map(Claim::Unborn);
         first.into_iter().chain(ready).chain(unborn)
+    }
+
+    /// Those not started that may be, next first: with the others no more may be alive than the limit says.
+    pub(super) fn unborn(&self) -> impl Iterator<Item = Rank> + '_ {
+        let most = self.limits.alive.saturating_sub(self.begun());
+        self.index.unborn.iter().take(most as usize).map(|&(_, rank)| rank)
     }
 
     fn next_claim(&self) -> Option<Claim> {

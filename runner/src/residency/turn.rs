@@ -112,9 +112,9 @@ impl Core {
         let index = &self.index;
         let first =
             [&index.needs, &index.ready, &index.out_since].into_iter().filter_map(|set| set.first()).min();
-        let unborn = index.unborn.first();
+        let unborn = self.unborn().next();
         let overdue = unborn.filter(|_| self.passed >= 2 * self.alive());
-        overdue.or(first).or(unborn).map(|&(_, rank)| rank)
+        overdue.or(first.map(|&(_, rank)| rank)).or(unborn)
     }
 
     /// Nobody moves, and somebody wants to. What is begun for him is taken back if there is nothing to be
@@ -340,7 +340,7 @@ impl Core {
         // Where nobody holds anything and the head needs more than there is, starting another would only be
         // in its way.
         let alone = self.index.holders == 0 && !self.index.ready_by_size.is_empty();
-        let unborn = self.index.unborn.first().map(|&(_, of)| of).filter(|&of| of != rank && place && !alone);
+        let unborn = self.unborn().next().filter(|&of| of != rank && place && !alone);
         let unborn = unborn.filter(|_| self.free() > 0 || self.index.holders == 0);
         let Some(other) = smallest.or(unborn) else { return false };
         self.give(other, false, effects);

@@ -24,6 +24,10 @@ impl World<'_> {
                 self.report.order.push(rank);
                 let process = &mut self.processes[rank as usize];
                 (process.place, process.asked) = (Place::Starting, bytes);
+                let most = self.machine.limits.alive;
+                let is_alive = |process: &&Process| !matches!(process.place, Place::Unborn | Place::Gone);
+                let alive = || self.processes.iter().filter(is_alive).count() as u32;
+                assert!(most == u32::MAX || alive() <= most, "{effect:?}: {most} are alive");
                 if self.programs[rank as usize].peak > 0.0 {
                     self.measured.insert(rank);
                 }

@@ -508,6 +508,7 @@ proptest! {
                 program.peak = 0.0;
             }
         }
+        let machine = of_ranks(exchange, machine);
         let report = run(&programs, machine);
         prop_assert!(ends_well(&report, &machine), "{:?}", report);
         // Who does not tell when it waits passes others again and again.
@@ -527,6 +528,7 @@ proptest! {
         for program in &mut programs {
             *program = Program { exchange, message, peak: 0.0, phases: programs_phases(exchange, program.phases), ..program.clone() };
         }
+        let machine = of_ranks(exchange, machine);
         let limits = Limits { enforce, ..machine.limits };
         let report = run(&programs, Machine { limits, scratch: scratch * MB, ..machine });
         let legal = match &report.end {
@@ -538,6 +540,12 @@ proptest! {
         prop_assert!(legal, "{:?}", report);
         prop_assert!(!enforce || report.peak <= limits.budget as f64, "{:?}", report);
     }
+}
+
+/// Of ranks that talk to one another all are alive at once.
+fn of_ranks(exchange: Exchange, machine: Machine) -> Machine {
+    let alive = if exchange == Exchange::Nothing { machine.limits.alive } else { u32::MAX };
+    Machine { limits: Limits { alive, ..machine.limits }, ..machine }
 }
 
 /// A job whose ranks refuse to leave may have no place for another.
@@ -593,6 +601,7 @@ proptest! {
             let waits_for = programs[rank].waits_for;
             programs[rank].waits_for = waits_for.filter(|&other| place[other as usize] < place[rank]);
         }
+        let machine = of_ranks(exchange, machine);
         let report = run(&programs, machine);
         let stays = |program: &Program| program.unpageable || !program.can.evict || program.fixed > 0.0;
         let no_place = programs.iter().any(stays) && matches!(report.end, Some(Effect::Fail(Failure::Unpageable { .. })));
