@@ -386,7 +386,33 @@ fn masters_that_are_not_of_one_job_do_not_begin() {
     assert!(!output.status.success() && said.contains("the masters are not of one job"), "{said}");
     // More nodes than ranks.
     let Some(job) = Mpich.on(3, self::bdrun("-np 2 hello")) else { return };
-    job.run().failed_with(120, &["3 masters for 2 ranks"]);
+    job.run().failed_with(120, &["3 masters for 2 ranks", "raise -np"]);
+}
+
+/// As many, by one command, that are not the same on all nodes: none is done twice, and none left out.
+#[test]
+fn masters_whose_lists_of_parts_differ_do_not_begin() {
+    let Some(path) = Mpich.path() else { return };
+    let dir = Directory::new("lists");
+    for (node, name) in [("0", "a"), ("0", "b"), ("1", "a"), ("1", "c")] {
+        std::fs::create_dir_all(dir.path().join(node)).expect("a directory");
+        std::fs::write(dir.path().join(node).join(name), "").expect("a file");
+    }
+    let script = "cd \"$1/$PMI_RANK\" && exec \"$0\" --glob '*' -- echo {}";
+    let on = |nodes: &str| {
+        let mut command = std::process::Command::new(path);
+        command.args(["-n", nodes, "sh", "-c", script, env!("CARGO_BIN_EXE_bdrun")]).arg(dir.path());
+        limited(command.env(SILENCE, "300"), LIMIT)
+    };
+    let output = on("2");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert!(said.contains("the masters are not of one job") && said.contains("has other parts"), "{said}");
+    std::fs::rename(dir.path().join("1/c"), dir.path().join("1/b")).expect("renamed");
+    let output = on("2");
+    let mut lines: Vec<&[u8]> = output.stdout.split_inclusive(|&byte| byte == b'\n').collect();
+    lines.sort_unstable();
+    assert!(output.status.success() && lines == [b"a\n", b"b\n"], "{output:?}");
 }
 
 /// What there is not on several nodes is said, and jobs of one node are not taken for one of several.
