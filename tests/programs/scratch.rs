@@ -54,7 +54,7 @@ fn ranks_that_page_themselves_end_with_122() {
     for (fault, words) in [
         ("read", ["its memory cannot be restored: cannot read", "Input/output error"]),
         ("turned", ["its memory cannot be restored: a block", "checksum does not match"]),
-        ("write", ["its memory cannot be written to scratch"; 2]),
+        ("write", ["its memory cannot be written to scratch: cannot ", "Input/output error"]),
     ] {
         let job = "-np 4 --memory 32M sweep 16M 20";
         let outcome = disk.job(fault, job.split(' ')).run();

@@ -136,6 +136,8 @@ impl Job<'_> {
                             Outcome::Refused { lasting: false }
                         }
                         Some(EvictFailure::Io) => {
+                            // It has said why.
+                            self.read_control(rank);
                             let text = format!("rank {rank}: its memory cannot be written to scratch");
                             self.end(Ending::ScratchBroken(text));
                             return;

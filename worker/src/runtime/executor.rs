@@ -83,7 +83,12 @@ impl Pager for RankPager<'_> {
                     PagerError::NoSpace { needed, .. } => (EvictFailure::NoSpace, needed),
                     PagerError::InUse { .. } => (EvictFailure::InUse, 0),
                     _ if error.is_passing() => (EvictFailure::Refused, 0),
-                    _ => (EvictFailure::Io, 0),
+                    PagerError::Corrupt { .. } => runtime.lost(error),
+                    _ => {
+                        // Before the master sees the failure, which ends the job with the reason it knows.
+                        runtime.report_scratch("its memory cannot be written to scratch", error);
+                        (EvictFailure::Io, 0)
+                    }
                 };
                 block.evict_need.store(need, SeqCst);
                 block.evict_failure.store(kind as u32, SeqCst);

@@ -525,12 +525,16 @@ impl Runtime {
         let _ = control::send_failed(self.control.as_fd(), kind, bytes, text);
     }
 
+    fn report_scratch(&self, what: &str, error: PagerError) {
+        let mut text = FixedText::default();
+        let _ = write!(text, "{what}: {error}");
+        self.report(FailureKind::Scratch, 0, text.as_str());
+    }
+
     /// The rank's memory cannot be had, or is damaged: running on would compute from wrong data; unwinding or
     /// exit handlers would too.
     fn lost(&self, error: PagerError) -> ! {
-        let mut text = FixedText::default();
-        let _ = write!(text, "its memory cannot be restored: {error}");
-        self.report(FailureKind::Scratch, 0, text.as_str());
+        self.report_scratch("its memory cannot be restored", error);
         // SAFETY: ends the process at once.
         unsafe { libc::_exit(122) }
     }
