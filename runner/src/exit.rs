@@ -288,7 +288,14 @@ impl fmt::Display for Ending {
                 write_name(f, *rank, name.as_ref())?;
                 f.write_str(" was killed by ")?;
                 write_signal(f, *signal)?;
-                f.write_str(&doing_text(doing.as_ref()))
+                f.write_str(&doing_text(doing.as_ref()))?;
+                if i32::from(*signal) == libc::SIGXFSZ {
+                    f.write_str(
+                        ": a file of its own, or what it has on scratch, was to become longer than `ulimit -f` says \
+                         (ulimit -f unlimited)",
+                    )?;
+                }
+                Ok(())
             }
             Self::RankTimeout { rank, name, limit } => {
                 write_name(f, *rank, name.as_ref())?;
@@ -425,6 +432,9 @@ mod tests {
             killed.to_string(),
             "rank 9 was killed by SIGSEGV while waiting for a message from rank 3"
         );
+        let longer = Ending::RankKilled { rank: 9, name: None, signal: 25, doing: None };
+        assert!(longer.to_string().starts_with("rank 9 was killed by SIGXFSZ: a file"), "{longer}");
+        assert!(longer.to_string().ends_with("(ulimit -f unlimited)"), "{longer}");
         let name = Some("reads/7.fa (line 8, rank 7)".to_owned());
         let failed = Ending::RankExited { rank: 7, name, code: 200, doing: None };
         assert_eq!(failed.to_string(), "reads/7.fa (line 8, rank 7) failed with exit code 200");
