@@ -1,6 +1,6 @@
 //! Timeouts of programs that are stopped much more often than they last.
 
-use crate::common::chaos::{compiled, python_with};
+use crate::common::chaos::{self, compiled, python_with};
 use crate::common::{Directory, LIMIT, bdrun_args, skipped};
 
 /// Under chaos, of which there is enough for that it would never end if each stop began them anew.
@@ -15,6 +15,19 @@ fn they_pass_under_chaos() {
         assert!(line.ends_with(" 3"), "{line}: {}", outcome.stderr);
     }
     assert_eq!(outcome.stdout.lines().count(), 8, "{}", outcome.stdout);
+}
+
+/// Who is traced is told of signals that are ignored, which else are not even sent.
+#[test]
+fn ignored_signals_break_off_no_call_in_parts() {
+    let dir = Directory::new("ignored");
+    let Some(program) = compiled(&dir, "outside/ignored.c", &["-pthread"]) else { return };
+    let program = program.display().to_string();
+    let expected = chaos::text(&chaos::plainly(&[program.clone()]).stdout);
+    assert_eq!(expected.matches(": broken off 0\n").count(), 4, "{expected}");
+    let options = ["-np", "1", "--memory", "60M", "--preload", "never", "--", &program, "traced"];
+    let outcome = bdrun_args(options).succeed();
+    assert_eq!(outcome.stdout, expected, "{}", outcome.stderr);
 }
 
 /// A thread works on all of the memory until the other has seen so many ticks.

@@ -70,6 +70,25 @@ impl Tracee {
     }
 
     /// To be called before it is let go: sees to the time of its call.
+    /// It has just stopped: what call that has broken off is made again when it goes on.
+    fn take_up_call(&mut self) {
+        self.state = State::Parked;
+        let regs = ptrace::registers(self.tid);
+        self.is_foreign = matches!(regs, Ok(None));
+        if self.is_foreign {
+            restart::undo_interruption_of_32_bits(self.tid);
+        }
+        // What fails here fails because the thread was killed, which will be heard of.
+        if let Ok(Some(mut regs)) = regs {
+            let thread = restart::Thread { tid: self.tid, tgid: self.tgid };
+            let (is_changed, again) = restart::undo_interruption(thread, &mut regs);
+            if is_changed {
+                let _ = ptrace::set_registers(self.tid, &regs);
+            }
+            self.again = again;
+        }
+    }
+
     fn see_to_its_time(&mut self) {
         let thread = restart::Thread { tid: self.tid, tgid: self.tgid };
         let over = self.again.filter(|_| self.state == State::Parked).and_then(|again| again.resume(thread));
@@ -332,20 +351,7 @@ impl Threads {
         // What fails below fails because the thread was killed, which will be heard of.
         match (status >> 8, status & 0xff) {
             (libc::PTRACE_EVENT_STOP, _) => {
-                tracee.state = State::Parked;
-                let regs = ptrace::registers(tid);
-                tracee.is_foreign = matches!(regs, Ok(None));
-                if tracee.is_foreign {
-                    restart::undo_interruption_of_32_bits(tid);
-                }
-                if let Ok(Some(mut regs)) = regs {
-                    let thread = restart::Thread { tid, tgid: tracee.tgid };
-                    let (is_changed, again) = restart::undo_interruption(thread, &mut regs);
-                    if is_changed {
-                        let _ = ptrace::set_registers(tid, &regs);
-                    }
-                    tracee.again = again;
-                }
+                tracee.take_up_call();
             }
             (libc::PTRACE_EVENT_VFORK, _) => {
                 tracee.state = State::Inside;
@@ -366,7 +372,11 @@ impl Threads {
                 let _ = ptrace::resume(tid, 0);
             }
             // On the way to a signal's handler: it gets there, and stops at the handler's first instruction.
+            // One that is ignored would not have been sent if nobody traced it: its call goes on.
             (0, signal) if signal != ptrace::AT_CALL => {
+                tracee.take_up_call();
+                tracee.see_to_its_time();
+                tracee.state = State::Running;
                 let _ = ptrace::resume(tid, signal);
             }
             _ => {
