@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use crate::common::chaos::UNTIL_PAGED;
+use crate::common::chaos::{UNTIL_PAGED, compiled};
 use crate::common::{Bdrun, Directory, Outcome, bdrun_args, cap::Cap, first_of, late::Lateness, skipped};
 
 const MIB: u64 = 1 << 20;
@@ -134,4 +134,17 @@ fn under_a_cap_of_the_kernel_nobody_is_killed() {
         assert_eq!(outcome.stdout, plainly(SWEEPS, &["512", "2"]));
         assert_eq!(cap.oom_kills(), 0);
     }
+}
+
+/// It is left alone from then on, with what it holds, and what is out it gets back; calls that were made for
+/// it would be its end.
+#[test]
+fn a_program_that_filters_its_calls_once_it_is_in_parts_lives() {
+    let dir = Directory::new("late-filter");
+    let Some(program) = compiled(&dir, "outside/late_filter.c", &[]) else { return };
+    let program = program.display().to_string();
+    let options = ["-np", "1", "--memory", "60M", "--preload", "never", "--", &program, "traced"];
+    let outcome = bdrun_args(options).succeed();
+    assert_eq!(outcome.stdout, "wrong 0\n", "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("filters"), "{}", outcome.stderr);
 }

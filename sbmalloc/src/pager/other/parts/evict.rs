@@ -4,7 +4,7 @@ use super::choice::Choice;
 use super::ranges::Ranges;
 use super::state::{Dropping, FIRST, Key, Served, State};
 use super::stays::{Own, Stays};
-use super::{Parts, serve_too};
+use super::{Parts, caller, serve_too};
 use crate::pager::other::check;
 use crate::pager::other::error::{OtherError, Refusal};
 use crate::pager::other::image::granule;
@@ -167,7 +167,10 @@ impl Parts {
             let Ok(mut space) = Space::open(pid, tid) else { continue };
             match self.number_of(pid, &space) {
                 Found::Number(number) => {
-                    space.choose(tid);
+                    match caller(&self.threads, pid, &mut self.refused, &mut self.unserved) {
+                        Some(tid) => space.choose(tid),
+                        None => space.caller = 0,
+                    }
                     self.spaces.push((number, space));
                 }
                 found => self.tell_who_is_unknown(pid, &space, matches!(found, Found::Full)),
@@ -258,7 +261,9 @@ impl Parts {
                 self.unserved.push_back(Refusal::Foreign { pid }.to_string());
                 continue;
             }
-            let Some(tid) = self.threads.parked(pid) else { continue };
+            let Some(tid) = caller(&self.threads, pid, &mut self.refused, &mut self.unserved) else {
+                continue;
+            };
             let Ok(mut space) = Space::open(pid, tid) else { continue };
             let (mut inherited, mut waits) = (false, false);
             let listed = space.each_vma(&mut |vma| {

@@ -56,6 +56,7 @@ mod zeros;
 pub use state::PartsMoved;
 
 use super::Held;
+use super::check;
 use super::error::{OtherError, Refusal};
 use super::image::Image;
 use super::proc;
@@ -284,13 +285,15 @@ impl Parts {
     /// Chooses the threads that make calls, as it stands now. Those address spaces without one are left
     /// alone.
     fn choose_callers(&mut self) {
-        for (_, space) in &mut self.spaces {
-            let found = space.processes.iter().find_map(|&pid| Some((pid, self.threads.parked(pid)?)));
+        let Self { spaces, threads, refused, unserved, .. } = self;
+        for (_, space) in spaces {
+            let by = |&pid: &i32| Some((pid, caller(threads, pid, refused, unserved)?));
+            let found = space.processes.iter().find_map(by);
             let Some((pid, tid)) = found else {
                 space.caller = 0;
                 continue;
             };
-            if !self.threads.has(space.via()) {
+            if !threads.has(space.via()) {
                 let Ok(mut again) = Space::open(pid, tid) else {
                     // No descriptor is free just now, and a thread that is no more tells nothing.
                     space.caller = 0;
@@ -498,6 +501,25 @@ impl Drop for Parts {
             let _ = server.join();
         }
     }
+}
+
+/// A parked thread by which calls can be made in a process. Not one whose calls are filtered, as they may be
+/// since the rank was held first: the first that is not permitted would be its last. That is said once.
+fn caller(
+    threads: &Threads,
+    pid: i32,
+    refused: &mut Vec<i32>,
+    unserved: &mut VecDeque<String>,
+) -> Option<i32> {
+    let tid = threads.parked(pid)?;
+    if !check::filters_calls(tid) {
+        return Some(tid);
+    }
+    if !refused.contains(&pid) {
+        refused.push(pid);
+        unserved.push_back(Refusal::Seccomp { pid }.to_string());
+    }
+    None
 }
 
 /// Anonymous memory of a process in RAM, bytes; 0 if it has ended, `None` if this process has no descriptors
