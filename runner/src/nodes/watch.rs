@@ -73,11 +73,18 @@ impl Watch {
         }
     }
 
+    /// In the middle of what may take long: whether the others are to be told that this one is there.
+    pub fn is_due(&mut self, now: Instant) -> bool {
+        let Some(limit) = self.limit.filter(|_| now >= self.next_beat) else { return false };
+        self.next_beat = now + limit / BEATS;
+        true
+    }
+
     /// After all was taken in that has come.
     pub fn look(&mut self, now: Instant) -> Seen {
         let Some(limit) = self.limit else { return Seen::default() };
         let each = limit / BEATS;
-        let beats = now >= self.next_beat;
+        let beats = self.is_due(now);
         let passed = now.saturating_duration_since(self.looked);
         if !beats && passed < each / LOOKS {
             return Seen::default();
@@ -85,9 +92,6 @@ impl Watch {
         // Who was itself stopped for long has heard nothing because it did not listen.
         let passed = passed.min(each);
         self.looked = now;
-        if beats {
-            self.next_beat = now + each;
-        }
         let mut lost = vec![];
         for (node, other) in self.others.iter_mut().enumerate() {
             let Some(silent) = &mut other.silent else { continue };
@@ -140,6 +144,19 @@ mod tests {
         let (beats, lost) = after(&mut watch, begin, 0, 100_000);
         assert!(is_about(&lost, &[(0, 68_000), (2, 70_000), (3, 70_000)]), "{lost:?}");
         assert_eq!(beats, 100);
+    }
+
+    /// Who is at work for long and does not look, but asks between the pieces of it, says as often that it is
+    /// there.
+    #[test]
+    fn who_is_at_work_for_long_is_heard() {
+        let begin = Instant::now();
+        let mut watch = watch(begin, Some(LIMIT));
+        let beats = (0..100_000).filter(|&ms| watch.is_due(begin + Duration::from_millis(ms))).count();
+        assert_eq!(beats, 100);
+        assert!(!watch.look(begin + Duration::from_millis(100_000 - 1)).beats);
+        let mut nobody = Watch::new(begin, None, (1, 4));
+        assert!(!nobody.is_due(begin + LIMIT));
     }
 
     #[test]

@@ -100,6 +100,11 @@ impl<T: Transport> Gateway<T> {
         if seen.beats { self.tell_all(&Frame::Beat(lease::now())) } else { Ok(()) }
     }
 
+    /// Between two pieces of what may take long, since scratch is slow, say.
+    pub(super) fn beat_if_due(&mut self) -> Result<()> {
+        if self.watch.is_due(Instant::now()) { self.tell_all(&Frame::Beat(lease::now())) } else { Ok(()) }
+    }
+
     /// This one is lost. The main thread is told, if the job does not end anyway. Where it goes on, so are
     /// the others: none of them waits for it, nor, in MPI, for those that do not come there without it.
     fn lose(&mut self, node: u32, why: String) -> Result<()> {

@@ -143,6 +143,7 @@ impl<T: Transport> Gateway<T> {
                 }
             }
             any = true;
+            self.beat_if_due()?;
         }
         let owed = self.peers[node as usize].owed;
         if owed >= WINDOW / 4 {
@@ -303,7 +304,9 @@ mod tests {
         let spread = Spread { ranks: 2, nodes: 2, node };
         let segment = Arc::new(Segment::create_spread(spread, 64 << 20, mail_limit, 2).unwrap());
         let mail = Mail::create(memfd_create(c"spill", MFdFlags::MFD_CLOEXEC).unwrap()).unwrap();
-        Gateway::new(transport, spread, (segment, mail), Arc::default(), Box::new(|_| ()))
+        let gateway = Gateway::new(transport, spread, (segment, mail), Arc::default(), Box::new(|_| ()));
+        // It never says that it is there.
+        gateway.with_times(None, std::time::Duration::ZERO)
     }
 
     /// What has come of node 0: offset and bytes of each piece, of what length.
