@@ -23,7 +23,7 @@ fn ignored_signals_break_off_no_call_in_parts() {
     let dir = Directory::new("ignored");
     let Some(program) = compiled(&dir, "outside/ignored.c", &["-pthread"]) else { return };
     let program = program.display().to_string();
-    let expected = chaos::text(&chaos::plainly(&[program.clone()]).stdout);
+    let expected = chaos::text(&chaos::plainly(std::slice::from_ref(&program)).stdout);
     assert_eq!(expected.matches(": broken off 0\n").count(), 4, "{expected}");
     let options = ["-np", "1", "--memory", "60M", "--preload", "never", "--", &program, "traced"];
     let outcome = bdrun_args(options).succeed();
