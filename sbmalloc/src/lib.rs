@@ -57,7 +57,7 @@
 //! | `tracker` | which blocks may be dirty: `hash`, `uffd`; `choose`: which of them |
 //! | `store` | the scratch file: direct, buffered, in memory; `queue`: transfers beside hashing and verifying |
 //! | `staging` | memory that is filled beside and moved over its place |
-//! | `threads` | stopping the other threads |
+//! | `threads`, `status` | stopping the other threads |
 //! | `config`, `lock`, `sys` | settings, a lock that never allocates, system calls |
 //!
 //! # Forks
@@ -98,6 +98,7 @@ pub mod raw {
 }
 mod set;
 mod staging;
+mod status;
 mod store;
 mod sys;
 mod threads;

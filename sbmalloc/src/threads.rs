@@ -18,6 +18,7 @@
 
 use crate::lock::{Guard, Lock, futex_wait, futex_wake};
 use crate::set::MAX_ARENAS;
+use crate::status::{self, Status};
 use crate::sys::{self, Errno, Fd, PathBuf};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut, Range};
@@ -146,70 +147,6 @@ fn signal() -> Result<i32, Errno> {
     Err(Errno(libc::EBUSY))
 }
 
-/// The value of a line such as `Threads:\t1` in the text of a status file.
-fn field<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    text.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(name))
-}
-
-fn number(text: &[u8]) -> Option<i32> {
-    std::str::from_utf8(text).ok()?.trim().parse().ok()
-}
-
-fn signal_set(text: &[u8], name: &[u8]) -> Option<u64> {
-    u64::from_str_radix(std::str::from_utf8(field(text, name)?).ok()?.trim(), 16).ok()
-}
-
-/// What a status file says that matters here.
-struct Status {
-    /// The thread's id in its own namespace.
-    tid: i32,
-    /// Whether that is also the id under which this /proc lists it.
-    same: bool,
-    threads: i32,
-    dead: bool,
-    /// Asleep, or runnable.
-    state: u8,
-    /// The signals it was sent and blocks, bit 0 for signal 1. A thread inside our handler blocks all, but
-    /// has taken the one sent, so both have to be looked at.
-    held_back: u64,
-}
-
-impl Status {
-    /// Whether waiting longer is of no use: it sleeps with the signal blocked.
-    fn cannot_stop(&self, signal: i32) -> bool {
-        self.state == b'S' && self.held_back >> (signal - 1) & 1 == 1
-    }
-}
-
-fn status(path: &std::ffi::CStr) -> Result<Option<Status>, Errno> {
-    let mut buf = [0u8; 8192];
-    let file = match Fd::open(path, libc::O_RDONLY) {
-        Err(Errno(libc::ENOENT | libc::ESRCH)) => return Ok(None),
-        other => other?,
-    };
-    let n = match file.pread(&mut buf, 0) {
-        Err(Errno(libc::ESRCH)) => return Ok(None),
-        other => other?,
-    };
-    let text = &buf[..n];
-    let parsed = (|| {
-        let ids = field(text, b"NSpid:").or_else(|| field(text, b"Pid:"))?;
-        let mut ids = ids.split(|b| b.is_ascii_whitespace()).filter(|w| !w.is_empty());
-        let first = ids.next()?;
-        let state = field(text, b"State:")?.iter().find(|b| !b.is_ascii_whitespace())?;
-        let last = ids.next_back();
-        Some(Status {
-            tid: number(last.unwrap_or(first))?,
-            same: last.is_none(),
-            threads: number(field(text, b"Threads:")?)?,
-            dead: matches!(state, b'Z' | b'X'),
-            state: *state,
-            held_back: signal_set(text, b"SigBlk:")? & signal_set(text, b"SigPnd:")?,
-        })
-    })();
-    parsed.map(Some).ok_or(Errno(libc::EPROTO))
-}
-
 /// Space for directory entries, used under the pager's lock only.
 struct Entries(UnsafeCell<[u64; 512]>);
 // SAFETY: only the parking thread uses it, which holds the pager's lock.
@@ -222,7 +159,7 @@ fn each_task(mut f: impl FnMut(i32) -> Result<(), ParkError>) -> Result<(), Park
     // SAFETY: under the pager's lock.
     let listed = unsafe {
         each_entry(c"/proc/self/task", &mut |name| {
-            if let (Ok(()), Some(id)) = (&done, number(name)) {
+            if let (Ok(()), Some(id)) = (&done, status::number(name)) {
                 done = f(id);
             }
         })
@@ -308,7 +245,7 @@ pub(crate) fn park_others(to_move: impl Iterator<Item = Range<usize>>) -> Result
         return Ok(Parked { alone: true }); // and nobody but us could start another
     }
     let failed = |e| ParkError::System("read /proc/self/status", e);
-    let own = own_status().map_err(failed)?;
+    let own = status::own().map_err(failed)?;
     if own.threads == 1 {
         return Ok(Parked { alone: true });
     }
@@ -334,7 +271,7 @@ pub(crate) fn park_others(to_move: impl Iterator<Item = Range<usize>>) -> Result
             (seen, last) = (seen + 1, id);
             let mut tid = id;
             if !own.same {
-                match status(task_path(id).as_cstr()) {
+                match status::of(task_path(id).as_cstr()) {
                     Ok(Some(s)) if !s.dead => tid = s.tid,
                     Ok(_) => return Ok(()),
                     Err(e) => return Err(ParkError::System("read a thread's status", e)),
@@ -387,10 +324,6 @@ fn send(pid: i32, tid: i32, signal: i32, deadline: u64) -> Result<bool, ParkErro
     }
 }
 
-fn own_status() -> Result<Status, Errno> {
-    status(c"/proc/self/status").and_then(|s| s.ok_or(Errno(libc::ENOENT)))
-}
-
 /// Waits until each listed thread has acknowledged or ended.
 fn await_acks(turn: u32, signal: i32, deadline: u64) -> Result<(), ParkError> {
     loop {
@@ -413,7 +346,7 @@ fn await_acks(turn: u32, signal: i32, deadline: u64) -> Result<(), ParkError> {
         let (mut stuck, mut comes) = (None, false);
         for i in (first..count).filter(missing) {
             let tid = TIDS[i].load(Ordering::Relaxed);
-            let seen = status(task_path(LISTED[i].load(Ordering::Relaxed)).as_cstr());
+            let seen = status::of(task_path(LISTED[i].load(Ordering::Relaxed)).as_cstr());
             match seen.map_err(|e| ParkError::System("read a thread's status", e))? {
                 // Also a main thread that has left by pthread_exit: it stays listed as a zombie.
                 Some(Status { dead: true, .. }) | None => WHEN[i].store(GONE, Ordering::Relaxed),

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 use super::server::address;
 use super::{About, Answer, Question, VERSION, words};
@@ -23,6 +24,9 @@ const SIZE: (usize, usize) = (80, 24);
 
 /// So long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Bytes of an answer, at most: some hundreds for each of a million ranks.
+const LONGEST: u64 = 1 << 30;
 
 /// First words of a line that is no job to run.
 const SUBCOMMANDS: &[&str] = &["top", "explain"];
@@ -146,16 +150,26 @@ fn find(which: &Which) -> Result<(u32, u32), Failed> {
     }
 }
 
+/// Anybody may listen under any such name: who answers is the one that the name says, or root.
+fn is_of(stream: &UnixStream, uid: u32) -> std::io::Result<()> {
+    let peer = getsockopt(stream, PeerCredentials)?.uid();
+    if peer == uid || peer == 0 {
+        return Ok(());
+    }
+    Err(std::io::Error::other(format!("under its name user {peer} listens, and it is user {uid}'s")))
+}
+
 /// None: it has ended.
 fn ask((pid, uid): (u32, u32), about: About) -> Result<Option<Answer>, Failed> {
     let asked = || -> std::io::Result<String> {
         let mut stream = UnixStream::connect_addr(&address(uid, pid)?)?;
+        is_of(&stream, uid)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut line = serde_json::to_vec(&Question { version: VERSION, about })?;
         line.push(b'\n');
         stream.write_all(&line)?;
         let mut answer = String::new();
-        BufReader::new(stream).read_line(&mut answer)?;
+        BufReader::new(stream.take(LONGEST)).read_line(&mut answer)?;
         Ok(answer)
     };
     let answer = match asked() {
@@ -310,6 +324,15 @@ fn explain(which: &Which, rank: Option<u32>) -> Result<(), Failed> {
 mod tests {
     use super::*;
     use crate::attach::{Limits, OVER, RankNow};
+
+    #[test]
+    fn who_listens_under_anothers_name_is_not_asked() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let own = nix::unistd::geteuid().as_raw();
+        assert!(is_of(&one, own).is_ok());
+        // Root may.
+        assert_eq!(is_of(&one, own + 1).is_ok(), own == 0);
+    }
 
     /// Of so many ranks, the largest first.
     fn answer(ranks: u32) -> Answer {
