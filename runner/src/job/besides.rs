@@ -10,7 +10,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use bdrun_ipc::pool::bytes_in;
-use bdrun_ipc::state::State;
+use bdrun_ipc::state::{State, Word};
 use sbmalloc::other::Refusal;
 
 use crate::exit::Ending;
@@ -19,10 +19,32 @@ use crate::measure::Sample;
 use crate::residency::{Event, Memory, Outcome};
 
 use super::Job;
+use super::observe::wait;
 use super::orders::{Executor, Restore};
 use super::own::Own;
 use super::record::{Ordered, What, While};
 use super::watch::Watch;
+
+/// How one leaves that was taken for one that computes.
+#[derive(Debug, PartialEq, Eq)]
+enum Leaves {
+    /// As one that waits. It is out already, and says by its word when it may go on: no thread may hold it as
+    /// if it computed, or nobody heard that word.
+    ByItself,
+    AsItIs,
+    Not,
+}
+
+impl Leaves {
+    /// `movable`: a thread can hold it.
+    fn of(word: Word, movable: bool) -> Self {
+        match word.state() {
+            State::Evicted => Self::ByItself,
+            _ if movable => Self::AsItIs,
+            _ => Self::Not,
+        }
+    }
+}
 
 impl Job<'_> {
     /// A rank that waits has moved out by itself what it asked for, but for `asked` bytes, and must hold
@@ -48,19 +70,27 @@ impl Job<'_> {
         self.watch.accounts.held_by(rank).min(self.ranks[rank as usize].besides_inside)
     }
 
-    /// A rank that computes leaves as it is. One that has left by itself meanwhile does not compute: that is
-    /// told, if it was not, before it is done, and what it keeps leaves as of any that waits.
+    /// A rank that computes leaves as it is. The core may take one for such that has left by itself: that was
+    /// seen in the same look as what the order follows from.
     pub(super) fn preempt(&mut self, rank: u32) {
-        if self.setup.segment.rank(rank).word.load().state() == State::Evicted {
-            self.observe(rank);
-            return self.executor(rank).evict(self, rank, 0);
-        }
-        if self.can_be_moved(rank) {
-            self.evict_besides(rank, While::Computes);
-        } else {
-            self.done(rank, Outcome::Refused { lasting: false });
-            self.forget(rank);
-            self.observe(rank);
+        let segment = self.setup.segment.clone();
+        let block = segment.rank(rank);
+        let word = block.word.load();
+        match Leaves::of(word, self.can_be_moved(rank)) {
+            Leaves::ByItself => {
+                // If it was told, that changes nothing; if not, the core would take it for one that computes
+                // until it is back.
+                let (asked, all) = (bytes_in(&block.granted), bytes_in(&block.need));
+                let wait = (!word.runnable()).then(|| wait(&segment, block));
+                self.events.push(Event::EvictedItself { rank, wait, asked, all });
+                self.executor(rank).evict(self, rank, 0);
+            }
+            Leaves::AsItIs => self.evict_besides(rank, While::Computes),
+            Leaves::Not => {
+                self.done(rank, Outcome::Refused { lasting: false });
+                self.forget(rank);
+                self.observe(rank);
+            }
         }
     }
 
@@ -283,6 +313,27 @@ impl Job<'_> {
             self.note(&format!(
                 "what rank {rank} holds besides the memory of bdrun's allocator stays in RAM: {why}"
             ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bdrun_ipc::state::RUNNABLE;
+
+    use super::*;
+
+    /// Held as one that computes it would stand for ever: that what it waits for is there was told to nobody.
+    #[test]
+    fn who_has_left_by_itself_is_not_held_as_if_it_computed() {
+        let word = |state: State, runnable: bool| Word(state as u32 | if runnable { RUNNABLE } else { 0 });
+        for movable in [false, true] {
+            assert_eq!(Leaves::of(word(State::Evicted, false), movable), Leaves::ByItself);
+            assert_eq!(Leaves::of(word(State::Evicted, true), movable), Leaves::ByItself);
+        }
+        for state in [State::Running, State::Blocked] {
+            assert_eq!(Leaves::of(word(state, false), true), Leaves::AsItIs);
+            assert_eq!(Leaves::of(word(state, false), false), Leaves::Not);
         }
     }
 }

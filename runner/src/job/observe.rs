@@ -284,7 +284,7 @@ impl Job<'_> {
 }
 
 /// What a blocked rank waits for, as the core sees it.
-fn wait(segment: &Segment, block: &RankBlock) -> Wait {
+pub(super) fn wait(segment: &Segment, block: &RankBlock) -> Wait {
     match block.waiting() {
         // It goes on by itself, however late: others, and the machine, may keep it from the processor.
         _ if block.timed.load(SeqCst) != 0 => Wait::Other,

@@ -566,6 +566,13 @@ fn who_was_interrupted_comes_back_as_a_whole() {
 /// waits.
 #[test]
 fn who_left_before_it_could_be_interrupted_comes_back_in_parts() {
+    for wait in [None, Some(Wait::Other)] {
+        comes_back_in_parts(wait);
+    }
+}
+
+/// `wait`: what it waited for when it had left.
+fn comes_back_in_parts(wait: Option<Wait>) {
     let mut bench = Bench::new(3, Limits { part: MIB, ahead: 20 * MIB, ..limits(90 * MIB, 3) });
     for rank in 0..3 {
         let can = Can { preempt: true, ..Can::NATIVE };
@@ -579,9 +586,11 @@ fn who_left_before_it_could_be_interrupted_comes_back_in_parts() {
     let grown = Event::Sample { rank: 0, bytes: 35 * MIB, fixed: 0 };
     assert_eq!(bench.tell(&[grown, look]), [Effect::Evict { rank: 2, keep: 0, preempt: true }]);
     bench.free += signed(21 * MIB);
-    let left = Event::EvictedItself { rank: 2, wait: None, asked: 0, all: 21 * MIB };
+    let left = Event::EvictedItself { rank: 2, wait, asked: 0, all: 21 * MIB };
     let out = Outcome::Evicted { left: Memory::default(), all: Memory { asked: 21 * MIB, other: 0 } };
-    bench.tell(&[left, done(2, out), look]);
+    // Told twice: as it was seen, and as the order found it.
+    bench.tell(&[left, left, done(2, out), look]);
+    bench.tell(&[Event::Runnable { rank: 2 }]);
     // 21 MiB were asked for, and fewer are free.
     let slow = Event::Looked { elapsed: Duration::from_secs(1), busy: 2.0, idle: 0.0, reaction };
     let back = bench.tell(&[slow; 50]);
