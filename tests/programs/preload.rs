@@ -392,3 +392,23 @@ print('ok', rank)
     assert!(["ok 0\n", "ok 2\n"].iter().all(|line| outcome.stdout.contains(line)), "{outcome:?}");
     assert_eq!(outcome.stats().overdraft_rank, None, "{outcome:?}");
 }
+
+/// What it asked for itself is what it held: written down, and set aside twice over where it is run again for
+/// want of memory.
+#[test]
+fn what_a_rank_asked_for_stands_in_the_journal() {
+    library();
+    let dir = Directory::new("preloaded-peak");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let (journal, output) = (at("journal"), at("out"));
+    let options = ["-np", "1", "--memory", "1G", "--preload", "always", "--journal", &journal];
+    let script = "print(len(b'x' * (64 << 20)))";
+    let more = ["--output-files", &output, "--", PYTHON, "-c", script];
+    let outcome = bdrun_args(options.iter().chain(&more)).succeed();
+    let text = std::fs::read_to_string(&journal).expect("a journal");
+    let line = text.lines().find_map(|line| line.split_once("\"peak\":"));
+    let digits = |(_, rest): (&str, &str)| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+    let peak: u64 = line.and_then(digits).unwrap_or_else(|| panic!("no peak: {text}"));
+    assert!(peak >= 64 * MIB, "{peak}: {text}");
+    assert_eq!(peak, outcome.stats().ranks[0].peak_bytes, "{outcome:?}");
+}

@@ -202,4 +202,23 @@ mod tests {
         end_of_last_image(&handed);
         assert!(header.tokens.has(handed.rank));
     }
+
+    /// The first image of a rank that is run again comes after none, though its last process had attached.
+    #[test]
+    fn what_was_set_aside_for_another_try_is_left_to_it() {
+        let handed = crate::runtime::tests::handed(2);
+        let (block, pool) = (handed.segment.rank(handed.rank), &handed.segment.header().pool);
+        block.attached.store(1, SeqCst);
+        assert!(pool.take(5000));
+        let free = pool.free();
+        for word in [&block.granted, &block.prepaid] {
+            word.store(5000, SeqCst);
+        }
+        block.begin();
+        end_of_last_image(&handed);
+        assert_eq!(pool.free(), free);
+        for word in [&block.granted, &block.prepaid] {
+            assert_eq!(word.load(SeqCst), 5000);
+        }
+    }
 }

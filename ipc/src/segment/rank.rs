@@ -209,6 +209,12 @@ pub(crate) fn text(words: &[AtomicU64]) -> String {
 }
 
 impl RankBlock {
+    /// By the master: a process of the rank begins. Whoever attached last was one that has ended, not a
+    /// program that this one executed before: what is set aside is not his.
+    pub fn begin(&self) {
+        self.attached.store(0, SeqCst);
+    }
+
     /// Nanoseconds since it last began to compute or to wait; from now on it does something else.
     pub fn next_span(&self) -> u64 {
         let now = monotonic_ns();

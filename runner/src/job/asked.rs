@@ -1,7 +1,6 @@
 //! What the job answers to whoever looks at it (`bdrun top`, `bdrun explain`).
 
 use std::cmp::Reverse;
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
@@ -215,7 +214,7 @@ impl Job<'_> {
             activity,
             held,
             out,
-            peak: block.peak.load(SeqCst).max(record.most),
+            peak: record.peak(block),
             lived_s: record.process.map_or_else(
                 || record.born.map_or(0.0, |born| born.elapsed().as_secs_f64()),
                 |process| process.end - process.start,

@@ -168,7 +168,7 @@ impl Job<'_> {
             size: launch.declared(rank),
             reserve_bytes: record.reserve,
             hardly_seen: record.hardly_seen,
-            peak_bytes: block.peak.load(SeqCst).max(record.most),
+            peak_bytes: record.peak(block),
             evicted_bytes: block.evicted.load(SeqCst),
             restored_bytes: block.restored.load(SeqCst),
             running_s: seconds(&block.running_ns),

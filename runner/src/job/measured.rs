@@ -74,9 +74,10 @@ impl Job<'_> {
             partial.end();
         }
         let adopted = watch.accounts.is_adopted(rank);
-        // What it asked for, one that asks writes itself.
         let floor = own_max_rss();
-        let peak = if adopted { 0 } else { record.last.final_peak(usage, floor) };
+        // What it asked for, one that asks writes itself.
+        let block = self.setup.segment.rank(rank);
+        let peak = if adopted { record.peak(block) } else { record.last.final_peak(usage, floor) };
         let lived = record.born.map_or(Duration::ZERO, |born| born.elapsed());
         watch.idle.ended(lived, (usage.user + usage.system).saturating_sub(record.last.cpu));
         record.hardly_seen = !adopted && lived < SEEN && record.last.is_seen_only(usage, floor);

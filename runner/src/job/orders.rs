@@ -174,6 +174,7 @@ impl Job<'_> {
             block.granted.store(reserve, SeqCst);
             block.prepaid.store(reserve, SeqCst);
         }
+        block.begin();
         if !block.word.birth() {
             // It was stopped, and begins anew.
             block.word.resume();

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
+
+use bdrun_ipc::segment::RankBlock;
 
 use crate::exit::Ending;
 use crate::holder::{Holder, Scratch};
@@ -169,6 +172,11 @@ impl Ordered {
 }
 
 impl Record {
+    /// The most it held, with what it asked for, which one that asks writes in its block.
+    pub fn peak(&self, block: &RankBlock) -> u64 {
+        block.peak.load(SeqCst).max(self.most)
+    }
+
     /// A process of it runs since then, for the first time or anew.
     pub(super) fn begin(&mut self, group: Group, at: Instant) {
         self.spent += self.last.cpu;
