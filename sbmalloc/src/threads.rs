@@ -303,7 +303,7 @@ pub(crate) fn park_others(to_move: impl Iterator<Item = Range<usize>>) -> Result
         if now_ns() > deadline + STARVED_NS {
             return Err(ParkError::Busy(last)); // they come and go too fast
         }
-        living = own_status().map_err(failed)?.threads;
+        living = status::own().map_err(failed)?.threads;
     }
 }
 

@@ -321,26 +321,6 @@ print('most', most)
     assert!(lines.len() == 9 && lines.iter().all(|line| ["most 1", "most 2"].contains(line)), "{outcome:?}");
 }
 
-/// From there a job that is gone on with knows what parts like it need.
-#[test]
-fn what_it_held_is_in_the_journal() {
-    library();
-    let dir = Directory::new("preload-journal");
-    let at = |name: &str| dir.path().join(name).display().to_string();
-    let script = "
-memory = bytearray(40 << 20)
-for page in range(0, len(memory), 4096):
-    memory[page] = 1
-";
-    let (journal, output) = (at("journal"), at("{rank}"));
-    let options = ["--preload", "always", "-np", "2", "--memory", "300M", "--journal", &journal];
-    bdrun_args(options.iter().chain(&["--output-files", &output, "--", PYTHON, "-c", script])).succeed();
-    let text = std::fs::read_to_string(&journal).expect("a journal");
-    let ends = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let peaks: Vec<u64> = ends.filter_map(|end| end["peak"].as_u64()).collect();
-    assert!(peaks.len() == 2 && peaks.iter().all(|&peak| peak >= 40 << 20), "{text}");
-}
-
 /// Two hold 35 MiB of 120, and what Python does, and the second waits for 40 more: what it has is free when
 /// it is killed, and it is not given what it waited for then. The third needs what it had.
 #[test]

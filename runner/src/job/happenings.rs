@@ -1,7 +1,6 @@
 //! What happens to processes, and what they say: started, failed, ended.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering::SeqCst;
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
 
@@ -75,9 +74,6 @@ impl Job<'_> {
                 }
                 if next != Next::Over && self.ending.is_none() {
                     self.ranks[rank as usize].pid = None;
-                    // Who attaches next is another process, and no program that this one has become: what it
-                    // is given to begin with stays its own.
-                    self.setup.segment.rank(rank).attached.store(0, SeqCst);
                     if stopped {
                         self.supervisor.forget(rank);
                     } else if let Some(failed) = failed {

@@ -96,10 +96,6 @@ impl Job<'_> {
         let change = watch.accounts.exited(rank);
         self.note_parts(rank);
         self.carry_over(change);
-        if adopted {
-            let asked = self.setup.segment.rank(rank).peak.load(SeqCst);
-            return (asked.max(self.ranks[rank as usize].most), stopped);
-        }
         (peak, stopped)
     }
 
