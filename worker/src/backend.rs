@@ -43,14 +43,6 @@ pub trait Backend {
     fn test(&self, ticket: Ticket) -> Result<Option<Status>>;
     /// Wait until one of the receives has its message; which of `tickets`, and what it is.
     fn wait_any(&self, tickets: &[Ticket]) -> Result<(usize, Status)>;
-    /// Where messages of this communicator arrive: receives of one place can be waited for together.
-    fn place(&self) -> usize {
-        0
-    }
-    /// Why the message of a receive will never come, as far as that is known.
-    fn in_vain(&self, _: Ticket) -> Option<Error> {
-        None
-    }
     /// Copy the payload of a receive that has its message and end it. `into` has exactly the message's
     /// length.
     fn fetch(&self, ticket: Ticket, into: &mut [u8]) -> Result<()>;

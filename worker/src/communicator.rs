@@ -1,6 +1,5 @@
 use std::marker::PhantomData;
 use std::rc::Rc;
-use std::time::Duration;
 
 use bytemuck::Pod;
 use serde::Serialize;
@@ -390,9 +389,6 @@ fn whole_elements<T>(call: &'static str, Status { source: from, bytes, .. }: Sta
     Ok(bytes / size)
 }
 
-/// How often it is looked whether a message has come where there is nothing to wait for.
-const AGAIN: Duration = Duration::from_micros(200);
-
 /// Wait until one of the receives (not none) has its message; its index.
 ///
 /// ```
@@ -412,24 +408,8 @@ pub fn wait_any<T: Pod>(requests: &[RecvRequest<T>]) -> Result<usize> {
         .first()
         .ok_or(Error::Argument { call: "wait_any", what: "there is no request to wait for".into() })?;
     site::enter();
-    if requests.iter().all(|request| request.backend.place() == first.backend.place()) {
-        let tickets: Vec<Ticket> = requests.iter().map(|r| r.ticket).collect();
-        return first.backend.wait_any(&tickets).map(|(i, _)| i);
-    }
-    // Of threads, for whom each communicator is a place of its own.
-    loop {
-        // A message may have come before nobody was left to send one.
-        let mut in_vain: Vec<_> = requests.iter().filter_map(|r| r.backend.in_vain(r.ticket)).collect();
-        for (index, request) in requests.iter().enumerate() {
-            if request.backend.test(request.ticket)?.is_some() {
-                return Ok(index);
-            }
-        }
-        if in_vain.len() == requests.len() {
-            return Err(in_vain.swap_remove(0));
-        }
-        std::thread::sleep(AGAIN);
-    }
+    let tickets: Vec<Ticket> = requests.iter().map(|r| r.ticket).collect();
+    first.backend.wait_any(&tickets).map(|(i, _)| i)
 }
 
 /// A send that was begun; sends are complete at once, this is for programs written in that style.

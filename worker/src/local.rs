@@ -253,17 +253,6 @@ impl Backend for Local {
         }
     }
 
-    fn place(&self) -> usize {
-        Arc::as_ptr(&self.group).addr()
-    }
-
-    fn in_vain(&self, ticket: Ticket) -> Option<Error> {
-        let state = self.group.lock();
-        let waiting = state.inboxes[self.rank].waiting_for(ticket);
-        let why = || self.none_will_come(&state, waiting.map(|want| want.source).into_iter());
-        state.check().err().or_else(|| why().map(Error::Runtime))
-    }
-
     fn fetch(&self, ticket: Ticket, into: &mut [u8]) -> Result<()> {
         match self.group.lock().inboxes[self.rank].take(ticket) {
             Some((_, payload)) => {
@@ -387,15 +376,6 @@ mod tests {
             });
             is_told(&all[1], "rank 1 waits for a message that nobody is left to send");
         }
-        // Of two communicators.
-        let all = all_end(2, |c| {
-            let other = c.duplicate()?;
-            if c.rank() == 0 {
-                return Ok(());
-            }
-            crate::wait_any(&[c.irecv::<u8>(0, 7)?, other.irecv::<u8>(0, 7)?]).map(drop)
-        });
-        is_told(&all[1], "rank 1 waits for a message that nobody is left to send");
         // In a communicator of some.
         let all = all_end(3, |c| {
             let own = c.split(Some(u32::from(c.rank() > 0)), 0)?.expect("it is in one");
