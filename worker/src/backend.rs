@@ -43,6 +43,16 @@ pub trait Backend {
     fn test(&self, ticket: Ticket) -> Result<Option<Status>>;
     /// Wait until one of the receives has its message; which of `tickets`, and what it is.
     fn wait_any(&self, tickets: &[Ticket]) -> Result<(usize, Status)>;
+    /// The same of receives of any communicators of this rank; which of them. Where all of these have their
+    /// tickets from one place it is nothing else.
+    fn wait_any_of(&self, receives: &[(&dyn Backend, Ticket)]) -> Result<usize> {
+        let tickets: Vec<Ticket> = receives.iter().map(|&(_, ticket)| ticket).collect();
+        self.wait_any(&tickets).map(|(i, _)| i)
+    }
+    /// Why no message will come for a receive that has none, if that is known.
+    fn in_vain(&self, _ticket: Ticket) -> Option<String> {
+        None
+    }
     /// Copy the payload of a receive that has its message and end it. `into` has exactly the message's
     /// length.
     fn fetch(&self, ticket: Ticket, into: &mut [u8]) -> Result<()>;

@@ -408,8 +408,8 @@ pub fn wait_any<T: Pod>(requests: &[RecvRequest<T>]) -> Result<usize> {
         .first()
         .ok_or(Error::Argument { call: "wait_any", what: "there is no request to wait for".into() })?;
     site::enter();
-    let tickets: Vec<Ticket> = requests.iter().map(|r| r.ticket).collect();
-    first.backend.wait_any(&tickets).map(|(i, _)| i)
+    let receives: Vec<(&dyn Backend, Ticket)> = requests.iter().map(|r| (&*r.backend, r.ticket)).collect();
+    first.backend.wait_any_of(&receives)
 }
 
 /// A send that was begun; sends are complete at once, this is for programs written in that style.

@@ -20,7 +20,7 @@ use crate::{Communicator, Error, Result};
 /// # Ok::<(), bdrun_worker::Error>(())
 /// ```
 pub fn run<R: Send>(size: usize, body: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
-    let group = Group::new(size);
+    let group = Group::new(size, Arc::default());
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..size)
             .map(|rank| {
@@ -34,13 +34,41 @@ pub fn run<R: Send>(size: usize, body: impl Fn(Communicator) -> R + Sync) -> Vec
 
 /// The communicator of a program that runs alone.
 pub(crate) fn alone() -> Communicator {
-    Communicator::new(Box::new(Local::new(Group::new(1), 0)))
+    Communicator::new(Box::new(Local::new(Group::new(1, Arc::default()), 0)))
 }
+
+const PANICKED: &str = "another rank has panicked";
 
 struct Group {
     state: Mutex<State>,
     changed: Condvar,
     size: usize,
+    /// Of all groups that came of one.
+    bell: Arc<Bell>,
+}
+
+/// Counts what changes in any of the groups, for who waits for several.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<u64>,
+    again: Condvar,
+}
+
+impl Bell {
+    fn count(&self) -> u64 {
+        *self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.again.notify_all();
+    }
+
+    /// Until it has been rung since it was counted so.
+    fn wait(&self, before: u64) {
+        let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.again.wait_while(rung, |rung| *rung == before));
+    }
 }
 
 struct State {
@@ -59,7 +87,7 @@ struct State {
 }
 
 impl Group {
-    fn new(size: usize) -> Arc<Self> {
+    fn new(size: usize, bell: Arc<Bell>) -> Arc<Self> {
         let state = State {
             inboxes: (0..size).map(|_| Matcher::default()).collect(),
             parts: vec![None; size],
@@ -71,7 +99,7 @@ impl Group {
             failed: false,
             gone: vec![false; size],
         };
-        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new(), size })
+        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new(), size, bell })
     }
 
     /// A rank that panicked elsewhere leaves consistent data: every critical section below is a short update.
@@ -95,7 +123,7 @@ impl Group {
 
 impl State {
     fn check(&self) -> Result<()> {
-        if self.failed { Err(Error::Runtime("another rank has panicked".into())) } else { Ok(()) }
+        if self.failed { Err(Error::Runtime(PANICKED.into())) } else { Ok(()) }
     }
 }
 
@@ -179,6 +207,7 @@ impl Drop for Local {
         state.gone[self.rank] = true;
         state.failed |= std::thread::panicking();
         self.group.changed.notify_all();
+        self.group.bell.ring();
     }
 }
 
@@ -226,6 +255,7 @@ impl Backend for Local {
         let status = Status { source: self.rank, tag, bytes: data.len() };
         self.group.lock().inboxes[to].arrive(0, status, data.to_vec());
         self.group.changed.notify_all();
+        self.group.bell.ring();
         Ok(())
     }
 
@@ -251,6 +281,34 @@ impl Backend for Local {
                 self.none_will_come(state, waiting.map(|want| want.source))
             })?;
         }
+    }
+
+    /// Each group has tickets of its own.
+    fn wait_any_of(&self, receives: &[(&dyn Backend, Ticket)]) -> Result<usize> {
+        loop {
+            let before = self.group.bell.count();
+            // Before it is looked what has come: if nobody is left to send, nothing comes after that.
+            let in_vain: Option<Vec<String>> =
+                receives.iter().map(|&(backend, ticket)| backend.in_vain(ticket)).collect();
+            for (i, &(backend, ticket)) in receives.iter().enumerate() {
+                if backend.test(ticket)?.is_some() {
+                    return Ok(i);
+                }
+            }
+            if let Some(why) = in_vain {
+                return Err(Error::Runtime(why.join("; ")));
+            }
+            self.group.bell.wait(before);
+        }
+    }
+
+    fn in_vain(&self, ticket: Ticket) -> Option<String> {
+        let state = self.group.lock();
+        if state.failed {
+            return Some(PANICKED.into());
+        }
+        let waiting = state.inboxes[self.rank].waiting_for(ticket);
+        self.none_will_come(&state, waiting.map(|want| want.source).into_iter())
     }
 
     fn fetch(&self, ticket: Ticket, into: &mut [u8]) -> Result<()> {
@@ -315,7 +373,8 @@ impl Backend for Local {
     fn subgroup(&self, members: &[usize]) -> Result<Option<Box<dyn Backend>>> {
         // Between two collectives the lowest member makes the group and the others find it.
         if members.first() == Some(&self.rank) {
-            self.group.lock().subgroups.push((members.to_vec(), Group::new(members.len())));
+            let group = Group::new(members.len(), self.group.bell.clone());
+            self.group.lock().subgroups.push((members.to_vec(), group));
         }
         self.collective("split", &[], None, &mut |_| Ok(()))?;
         let found = self.group.lock().subgroups.iter().find(|(m, _)| m == members).map(|(_, g)| g.clone());
@@ -382,6 +441,27 @@ mod tests {
             if c.rank() == 2 { own.barrier() } else { Ok(()) }
         });
         is_told(&all[2], "barrier: rank 0 has ended without it");
+    }
+
+    /// Who waits for several communicators hears of what comes in the last of them, and that nobody is left in
+    /// any.
+    #[test]
+    fn who_waits_in_several_communicators_hears_of_each() {
+        let all = all_end(2, |c| -> Result<()> {
+            let twin = c.duplicate()?;
+            if c.rank() == 0 {
+                twin.recv::<u8>(1, 1)?;
+                return twin.send(1, 2, &[7u8]);
+            }
+            let requests = [c.irecv::<u8>(0, 2)?, twin.irecv::<u8>(0, 2)?];
+            twin.send(0, 1, &[1u8])?;
+            assert_eq!(crate::wait_any(&requests)?, 1);
+            let [never, came] = requests;
+            assert_eq!(came.wait()?.0, [7]);
+            crate::wait_any(&[never, twin.irecv::<u8>(0, 3)?]).map(drop)
+        });
+        assert!(all[0].is_ok(), "{all:?}");
+        is_told(&all[1], "nobody is left to send");
     }
 
     #[test]

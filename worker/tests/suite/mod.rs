@@ -252,6 +252,15 @@ fn split_and_duplicate(comm: &Communicator) {
     comm.send(right, 1, &[1u32]).unwrap();
     assert_eq!(comm.recv::<u32>(left, 1).unwrap().0, [1]);
     assert_eq!(twin.recv::<u32>(left, 1).unwrap().0, [2]);
+    // Nor do receives of which one is waited for.
+    let requests = [comm.irecv::<u32>(left, 2).unwrap(), twin.irecv::<u32>(left, 2).unwrap()];
+    twin.send(right, 2, &[4u32]).unwrap();
+    assert_eq!(wait_any(&requests).unwrap(), 1);
+    comm.barrier().unwrap();
+    let [first, second] = requests;
+    assert_eq!(second.wait().unwrap().0, [4]);
+    comm.send(right, 2, &[3u32]).unwrap();
+    assert_eq!(first.wait().unwrap().0, [3]);
     // Three groups, ordered backwards; some rank may be left out.
     for _ in 0..3 {
         let color = (rank % 4 != 3).then_some((rank % 4) as u32);
