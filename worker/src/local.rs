@@ -443,8 +443,7 @@ mod tests {
         is_told(&all[2], "barrier: rank 0 has ended without it");
     }
 
-    /// Who waits for several communicators hears of what comes in the last of them, and that nobody is left in
-    /// any.
+    /// Of what comes in the last of them, and that nobody is left in any.
     #[test]
     fn who_waits_in_several_communicators_hears_of_each() {
         let all = all_end(2, |c| -> Result<()> {
