@@ -135,7 +135,9 @@ fn belong_as(file: &File, old: &Metadata) -> io::Result<()> {
         let _ = fchown(file, None, Some(old.gid()));
     }
     let rights = if is_of(&file.metadata()?).1 { 0o777 } else { 0o707 };
-    file.set_permissions(Permissions::from_mode(old.mode() & rights))
+    // Where there are none to be given it has those it was made with, which are its owner's alone.
+    let _ = file.set_permissions(Permissions::from_mode(old.mode() & rights));
+    Ok(())
 }
 
 /// Opens what is no regular file. A pipe that nobody reads is an error, and not waited for.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -129,8 +130,14 @@ fn jobs() -> BTreeMap<u32, u32> {
             let (uid, pid) = name.split_once('/')?;
             Some((pid.parse().ok()?, uid.parse().ok()?))
         })
-        .filter(|&(_, uid)| own == 0 || own == uid)
+        .filter(|&(pid, uid)| (own == 0 || own == uid) && is_owner(pid, uid))
         .collect()
+}
+
+/// Whether that process, if we see one of that number, is this user's: anybody may take a name with the
+/// number of another's.
+fn is_owner(pid: u32, uid: u32) -> bool {
+    std::fs::metadata(format!("/proc/{pid}")).map_or(true, |there| there.uid() == uid)
 }
 
 /// The job that is meant.
@@ -150,10 +157,14 @@ fn find(which: &Which) -> Result<(u32, u32), Failed> {
     }
 }
 
+fn may_answer(peer: u32, uid: u32) -> bool {
+    peer == uid || peer == 0
+}
+
 /// Anybody may listen under any such name: who answers is the one that the name says, or root.
 fn is_of(stream: &UnixStream, uid: u32) -> std::io::Result<()> {
     let peer = getsockopt(stream, PeerCredentials)?.uid();
-    if peer == uid || peer == 0 {
+    if may_answer(peer, uid) {
         return Ok(());
     }
     Err(std::io::Error::other(format!("under its name user {peer} listens, and it is user {uid}'s")))
@@ -328,10 +339,13 @@ mod tests {
     #[test]
     fn who_listens_under_anothers_name_is_not_asked() {
         let (one, _other) = UnixStream::pair().unwrap();
-        let own = nix::unistd::geteuid().as_raw();
-        assert!(is_of(&one, own).is_ok());
-        // Root may.
-        assert_eq!(is_of(&one, own + 1).is_ok(), own == 0);
+        assert!(is_of(&one, nix::unistd::geteuid().as_raw()).is_ok());
+        assert!(may_answer(7, 7) && may_answer(0, 7) && !may_answer(8, 7) && !may_answer(8, 0));
+        // Nor is one that has the number of another's process.
+        let own = std::process::id();
+        let there = |uid| is_owner(own, uid);
+        let owner = nix::unistd::geteuid().as_raw();
+        assert!(there(owner) && !there(owner + 1) && is_owner(u32::MAX, 7));
     }
 
     /// Of so many ranks, the largest first.

@@ -148,6 +148,28 @@ impl Known {
         arg.is_some_and(|arg| arg.get_action().takes_values())
     }
 
+    /// How many of the words behind it are its values, whether it is ours or of mpiexec; `next`: the first of
+    /// them.
+    fn values(&self, word: &OsStr, next: Option<&OsString>) -> usize {
+        let Some(Written { name, is_long, inline }) = written(word) else { return 0 };
+        if is_long && self.long(&name).is_some() {
+            return usize::from(self.takes_next(word));
+        }
+        let Some(habit) = habit(&name) else { return usize::from(self.takes_next(word)) };
+        let is_pair = |setting: &OsString| setting.as_encoded_bytes().contains(&b'=');
+        let all = match habit {
+            Ours(name) => {
+                let mut all = self.0.get_arguments();
+                usize::from(all.any(|arg| is_called(arg, name) && arg.get_action().takes_values()))
+            }
+            Pair(_) => 2 - usize::from(inline.as_ref().or(next).is_some_and(is_pair)),
+            Nothing(count) => count,
+            Each(_) | If(..) | PerNode => 1,
+            Refused(_) => 0,
+        };
+        all.saturating_sub(usize::from(inline.is_some()))
+    }
+
     /// Whether it is an option, of ours or of mpiexec.
     fn has(&self, word: &OsStr) -> bool {
         let Some(Written { name, is_long, .. }) = written(word) else { return false };
@@ -177,10 +199,10 @@ pub(super) fn cut(argv: Vec<OsString>) -> Vec<Vec<OsString>> {
             continue;
         }
         at_options &= written(&word).is_some();
-        let has_value = at_options && known.takes_next(&word);
+        let values = if at_options { known.values(&word, words.peek()) } else { 0 };
         if let Some(last) = all.last_mut() {
             last.push(word);
-            last.extend(words.by_ref().take(usize::from(has_value)));
+            last.extend(words.by_ref().take(values));
         }
     }
     all

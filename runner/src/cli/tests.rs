@@ -179,10 +179,17 @@ fn several_programs_with_colons_between() {
     assert_eq!(parse("expr a : -z").unwrap().args(), ["a", ":", "-z"]);
     assert_eq!(parse("-- expr a : -np 2").unwrap().args(), ["a", ":", "-np", "2"]);
     // Nor is it one as the value of an option.
-    for line in ["--parts l --colsep : --tag-output -np 2 -- a", "--parts l --colsep : -np 2 a"] {
+    for line in [
+        "--parts l --colsep : --tag-output -np 2 -- a",
+        "--parts l --colsep : -np 2 a",
+        "--map-by core --parts l --colsep : -np 2 a",
+        "-mca a b -genv A B --genv C=D -l --parts l --colsep : -np 2 a",
+    ] {
         let options = parse(line).unwrap();
         assert_eq!((options.launch.colsep.as_str(), options.np), (":", 2), "{line}");
     }
+    let options = parse("-wdir : -np 2 -- a").unwrap();
+    assert_eq!((options.np, options.launch.chdir.clone()), (2, Some(":".into())));
     let options = parse("-np 2 a : --chdir : -np 3 b").unwrap();
     assert_eq!((options.np, options.more[0].chdir.clone()), (5, Some(":".into())));
     for (line, word) in [

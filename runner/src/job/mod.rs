@@ -335,7 +335,10 @@ impl<'a> Job<'a> {
             Supervisor::start(config, post.clone()).map_err(|error| Ending::Setup(error.to_string()))?;
         let watch = Watch::start(options, &mut setup, &supervisor, &post, &output)?;
         // A job that nobody can look at is still a job.
-        let server = Server::start(post.clone()).ok();
+        let (server, unheard) = match Server::start(post.clone()) {
+            Ok(server) => (Some(server), None),
+            Err(error) => (None, Some(error)),
+        };
         let coming = come::start(&mut setup.launch, &setup.scratch_dirs[0], &post)?;
         let listener = Listener::start(post)
             .map_err(|error| Ending::Setup(format!("cannot listen to the ranks: {error}")))?;
@@ -405,6 +408,9 @@ impl<'a> Job<'a> {
         job.follow = Follow::start(options, &job.setup, place.masters);
         job.known_left = job.setup.known.in_all();
         job.skip(&done);
+        if let Some(error) = unheard {
+            job.note(&format!("bdrun top and explain cannot ask this job: {error}"));
+        }
         Ok(job)
     }
 

@@ -182,6 +182,7 @@ impl<T: Transport> Gateway<T> {
             let number = self.give(node, &question)?;
             self.giving.gave(node, number, question.bytes());
             any = true;
+            self.beat_if_due()?;
         }
         Ok(any)
     }

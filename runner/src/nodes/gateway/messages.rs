@@ -323,6 +323,37 @@ mod tests {
         all
     }
 
+    /// Beats that have come of it, among other things.
+    fn beats(other: &mut Threads) -> usize {
+        let mut beats = 0;
+        let mut take = |_, came| {
+            let Came::Frame(frame) = came else { return };
+            beats += usize::from(matches!(Frame::decode(&frame), Some((Frame::Beat(_), _))));
+        };
+        other.receive(&mut take).unwrap();
+        beats
+    }
+
+    /// Whatever it is long at work on, and however long it does not come to the end of its turn.
+    #[test]
+    fn between_messages_it_is_said_that_it_is_there() {
+        let [one, mut other]: [Threads; 2] = connected(2).try_into().ok().unwrap();
+        // It is due again at once.
+        let limit = Some(std::time::Duration::from_nanos(8));
+        let mut gateway = gateway(one, 0, 1 << 20).with_times(limit, std::time::Duration::ZERO);
+        for _ in 0..3 {
+            inbox::push(&gateway.segment, &gateway.mail, 1, 3, 0, (0, 0), &[&[7; 9]]).unwrap();
+        }
+        gateway.segment.wake(0, 1);
+        assert!(gateway.collect().unwrap());
+        assert_eq!(beats(&mut other), 0);
+        assert!(gateway.flush(1).unwrap());
+        assert_eq!(beats(&mut other), 3);
+        let credit = || (1, Came::Frame(Frame::Credit(1).encode(&[])));
+        gateway.take_all(vec![credit(), credit()]).unwrap();
+        assert_eq!(beats(&mut other), 2);
+    }
+
     #[test]
     fn a_message_is_cut_between_blocks_only() {
         let [one, mut other]: [Threads; 2] = connected(2).try_into().ok().unwrap();

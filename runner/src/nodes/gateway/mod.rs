@@ -388,13 +388,17 @@ impl<T: Transport> Gateway<T> {
     fn take_all(&mut self, come: Vec<(u32, Came)>) -> Result<()> {
         let mut come = come.into_iter();
         let taken = come.by_ref().try_for_each(|(from, what)| {
-            self.beat_if_due()?;
-            let Came::Frame(frame) = what else { return self.body_came(from) };
-            let Some((frame, bytes)) = Frame::decode(&frame) else {
-                let text = format!("node {from} sent what is no frame of this version");
-                return Err(TransportError::Broken(text));
-            };
-            self.take(from, frame, bytes)
+            match what {
+                Came::Body => self.body_came(from)?,
+                Came::Frame(frame) => match Frame::decode(&frame) {
+                    Some((frame, bytes)) => self.take(from, frame, bytes)?,
+                    None => {
+                        let text = format!("node {from} sent what is no frame of this version");
+                        return Err(TransportError::Broken(text));
+                    }
+                },
+            }
+            self.beat_if_due()
         });
         if taken.is_err() {
             self.is_broken = true;
