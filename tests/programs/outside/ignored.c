@@ -11,6 +11,7 @@
 #include <sys/sem.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "traced.h"
 
 enum { WAITS = 4, SIGNALS = 100 };
 static int pair[2], epoll, semaphores, broken[WAITS];
@@ -33,14 +34,6 @@ static void *waits(void *at) {
   while (once(i) < 0)
     if (errno == EINTR) broken[i]++; else exit(2);
   return NULL;
-}
-static int traced(void) {
-  char line[200];
-  int pid = 0;
-  FILE *status = fopen("/proc/self/status", "r");
-  while (fgets(line, sizeof line, status)) sscanf(line, "TracerPid: %d", &pid);
-  fclose(status);
-  return pid != 0;
 }
 
 int main(int count, char **words) {

@@ -9,20 +9,12 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "traced.h"
 
 #ifndef SYS_process_madvise
 #define SYS_process_madvise 440
 #endif
 #define ENDS(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
-
-static int traced(void) {
-  char line[200];
-  int pid = 0;
-  FILE *status = fopen("/proc/self/status", "r");
-  while (fgets(line, sizeof line, status)) sscanf(line, "TracerPid: %d", &pid);
-  fclose(status);
-  return pid != 0;
-}
 
 int main(int count, char **words) {
   size_t size = 100 << 20;
