@@ -29,15 +29,18 @@ pub struct Status {
     pub dead: bool,
     /// Asleep, or runnable.
     pub state: u8,
-    /// The signals it was sent and blocks, bit 0 for signal 1. A thread inside our handler blocks all, but
-    /// has taken the one sent, so both have to be looked at.
-    pub held_back: u64,
+    /// The signals it blocks, bit 0 for signal 1, and those sent to it that it has not taken. A thread inside
+    /// our handler blocks all, but has taken the one sent, so both have to be looked at.
+    pub blocked: u64,
+    pub pending: u64,
 }
 
 impl Status {
-    /// Whether waiting longer is of no use: it sleeps with the signal blocked.
+    /// Whether waiting longer is of no use: it sleeps with the signal, which it was sent, blocked; or sleeps
+    /// again and has not been in the handler, as it waited for that signal and was told of it (`sigwait`).
     pub fn cannot_stop(&self, signal: i32) -> bool {
-        self.state == b'S' && self.held_back >> (signal - 1) & 1 == 1
+        let has = |set: u64| set >> (signal - 1) & 1 == 1;
+        self.state == b'S' && (has(self.blocked) || !has(self.pending))
     }
 }
 
@@ -89,15 +92,17 @@ pub fn of(path: &std::ffi::CStr) -> Result<Option<Status>, Errno> {
             threads: number(field(text, b"Threads:")?)?,
             dead: matches!(state, b'Z' | b'X'),
             state: *state,
-            held_back: signal_set(text, b"SigBlk:")? & signal_set(text, b"SigPnd:")?,
+            blocked: signal_set(text, b"SigBlk:")?,
+            pending: signal_set(text, b"SigPnd:")?,
         })
     })();
     parsed.map(Some).ok_or(Errno(libc::EPROTO))
 }
 
-/// Of the first thread, and so of the process.
+/// Of the thread that asks, and with it of the process. The first thread may have ended: of that one, and so
+/// by `/proc/self`, nothing more is told.
 pub fn own() -> Result<Status, Errno> {
-    of(c"/proc/self/status").and_then(|s| s.ok_or(Errno(libc::ENOENT)))
+    of(c"/proc/thread-self/status").and_then(|s| s.ok_or(Errno(libc::ENOENT)))
 }
 
 #[cfg(test)]
@@ -120,8 +125,9 @@ mod tests {
             );
             std::fs::write(&path, text).expect("a file");
             let status = of(&name).expect("understood").expect("there");
-            let found = (status.tid, status.same, status.threads, status.dead, status.held_back);
-            assert_eq!(found, (3, false, 2, false, 4), "{groups}");
+            let found =
+                (status.tid, status.same, status.threads, status.dead, status.blocked, status.pending);
+            assert_eq!(found, (3, false, 2, false, 4, 5), "{groups}");
         }
         std::fs::remove_file(path).expect("removed");
         let own = own().expect("our own");

@@ -6,7 +6,8 @@
 //! returned (or was interrupted before it copied, and `SA_RESTART` starts it again afterwards); a copy that
 //! were still in flight would land in pages about to be replaced, and be lost.
 //!
-//! A thread that sleeps with the signal blocked cannot be stopped: where only such are left after
+//! A thread that sleeps with the signal blocked, or has received it without its handler (`sigwait`, by a bare
+//! system call), cannot be stopped: where only such are left after
 //! [`PATIENCE_NS`], all are let go and the caller hears `Busy`. One that is merely not getting a processor,
 //! or waits for the disk (a page of memory that is out, a direct read), is waited for longer
 //! ([`STARVED_NS`]); on a busy machine, and while other ranks are paged, that is common. So are those that
@@ -110,9 +111,19 @@ fn action(number: i32) -> Option<libc::sigaction> {
     }
 }
 
+/// The signal taken, if one was.
+pub(crate) fn chosen() -> Option<i32> {
+    Some(SIGNAL.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
+}
+
+/// Another number whenever threads are to wait.
+pub(crate) fn stops() -> u32 {
+    TURN.load(Ordering::Acquire)
+}
+
 /// Takes a real-time signal nobody uses, from the top, and installs the handler. Programs reset signals they
 /// never installed, or take one for themselves, so that it is still ours is looked up each time.
-fn signal() -> Result<i32, Errno> {
+pub(crate) fn signal() -> Result<i32, Errno> {
     let ours = on_park as *const () as usize;
     let known = SIGNAL.load(Ordering::Relaxed);
     if known != 0 && action(known).is_some_and(|now| now.sa_sigaction == ours) {
@@ -244,7 +255,7 @@ pub(crate) fn park_others(to_move: impl Iterator<Item = Range<usize>>) -> Result
     if is_alone() {
         return Ok(Parked { alone: true }); // and nobody but us could start another
     }
-    let failed = |e| ParkError::System("read /proc/self/status", e);
+    let failed = |e| ParkError::System("read /proc/thread-self/status", e);
     let own = status::own().map_err(failed)?;
     if own.threads == 1 {
         return Ok(Parked { alone: true });

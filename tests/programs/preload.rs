@@ -233,6 +233,65 @@ fn asynchronous_reads_lose_nothing() {
     }
 }
 
+/// Nor what a device may be at work on, whose descriptor is closed.
+#[test]
+fn a_program_that_has_a_device_mapped_stays() {
+    library();
+    let dir = Directory::new("device");
+    let Some(program) = compiled(&dir, "outside/mapped_device.c", &["-w"]) else { return };
+    if Command::new(&program).output().is_ok_and(|output| output.status.code() == Some(2)) {
+        return skipped("root", "no file can be made in /dev");
+    }
+    first_of([20, 100, 500], |rounds| {
+        let words = args([&program.display(), &rounds]);
+        let options = ["-np", "2", "--chaos", "5", "--preload", "always", "--"].map(String::from);
+        let outcome = bdrun_args(options.into_iter().chain(words)).succeed();
+        assert_eq!(outcome.stdout, "bad 0\nbad 0\n", "{outcome:?}");
+        assert!(outcome.stats().evicted_bytes < MIB, "{outcome:?}");
+        let said = outcome.stderr.contains("asynchronous I/O of its own");
+        said.then_some(()).ok_or(format!("{outcome:?}"))
+    });
+}
+
+/// A thread that blocks all signals and waits for them stands like any other, and is told of those alone that
+/// the program sends; where it waits for something else its rank stays, which is said.
+#[test]
+fn threads_that_block_all_signals() {
+    library();
+    let dir = Directory::new("signals");
+    let Some(program) = compiled(&dir, "preload/signals.c", &["-pthread"]) else { return };
+    for (waits, moves) in [("waits", true), ("blocks", false)] {
+        first_of([100, 500, 2500], |rounds| {
+            let words = args([&program.display(), &rounds, &waits]);
+            let options = ["-np", "2", "--chaos", "5", "--preload", "always"].map(String::from);
+            let outcome = bdrun_args(options.into_iter().chain(words)).succeed();
+            let timed = if moves { "timed" } else { "none timed" };
+            let expected = format!("bad 0, strange 0, early 0, {timed}\n");
+            assert_eq!(outcome.stdout, expected.repeat(2), "{}", outcome.stderr);
+            let moved = outcome.stats().evicted_bytes > 20 * MIB;
+            let said = outcome.stderr.contains("a thread of it does not stand still");
+            (moved == moves && said != moves).then_some(()).ok_or(format!("{outcome:?}"))
+        });
+    }
+}
+
+/// By `/proc/self` nothing is told once the first thread has ended: nothing could be brought in, for ever.
+#[test]
+fn a_program_whose_first_thread_ends() {
+    library();
+    let dir = Directory::new("first-ends");
+    let Some(program) = compiled(&dir, "outside/first_ends.c", &["-pthread"]) else { return };
+    let expected = text(&plainly(&args([&program.display(), &4])).stdout);
+    // Only one of three has room, and each leaves whenever another comes.
+    let words = args([&program.display(), &4]);
+    let options =
+        ["-np", "3", "--memory", "100M", "--chaos", "5", "--preload", "always", "--timeout", "500s"];
+    let outcome = bdrun_args(options.map(String::from).into_iter().chain(words)).succeed();
+    assert_eq!(lines(&outcome.stdout, 1), lines(&expected, 3), "{}", outcome.stderr);
+    let stats = outcome.stats();
+    assert!(stats.evicted_bytes > 20 * MIB && stats.restored_bytes > 20 * MIB, "{stats:?}");
+}
+
 /// A program on the `worker` crate attaches itself, also where the library got in front of it by an `exec`.
 #[test]
 fn programs_of_ours_are_left_alone() {

@@ -99,6 +99,7 @@ fn what_cannot_be_seen_through_is_only_held() {
     for (name, says) in [
         ("provided_buffers", "all rounds right"),
         ("ring_in_own_memory", "bad 0"),
+        ("mapped_device", "bad 0"),
         ("seccomp_strict", "done"),
     ] {
         let Some(path) = compiled(&dir, &format!("outside/{name}.c"), &["-w"]) else { return };

@@ -25,6 +25,9 @@ use super::own::Own;
 use super::record::{Ordered, What, While};
 use super::watch::Watch;
 
+/// Evicts in a row that were refused, before that is said.
+const IN_VAIN: u32 = 6;
+
 /// How one leaves that was taken for one that computes.
 #[derive(Debug, PartialEq, Eq)]
 enum Leaves {
@@ -295,6 +298,17 @@ impl Job<'_> {
         if !std::mem::replace(&mut self.ranks[rank as usize].told_fixed, true) {
             self.note(&format!(
                 "rank {rank} cannot be paged out now: it has asynchronous I/O of its own (io_uring, AIO, a GPU or an RDMA device), which may be at work on its memory"
+            ));
+        }
+    }
+
+    /// Says so once, where it never leaves. Now and then it cannot on any busy machine.
+    pub(super) fn say_in_vain(&mut self, rank: u32) {
+        let record = &mut self.ranks[rank as usize];
+        record.in_vain += 1;
+        if record.in_vain == IN_VAIN && !std::mem::replace(&mut record.told_fixed, true) {
+            self.note(&format!(
+                "rank {rank} cannot be paged out now: a thread of it does not stand still when it is told to (it blocks all signals, say), or cannot be seen (/proc)"
             ));
         }
     }

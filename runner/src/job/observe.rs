@@ -130,7 +130,10 @@ impl Job<'_> {
                             record.out = part.is_some();
                             Outcome::Full { need: bytes_in(&block.evict_need), part }
                         }
-                        Some(EvictFailure::Refused) => Outcome::Refused { lasting: false },
+                        Some(EvictFailure::Refused) => {
+                            self.say_in_vain(rank);
+                            Outcome::Refused { lasting: false }
+                        }
                         Some(EvictFailure::InUse) => {
                             self.say_in_use(rank);
                             Outcome::Refused { lasting: false }
@@ -145,6 +148,7 @@ impl Job<'_> {
                         None if part.is_some() => {
                             record.granted = granted;
                             record.out = true;
+                            self.ranks[rank as usize].in_vain = 0;
                             self.evicted_itself(rank, granted, all);
                             return self.observe(rank);
                         }

@@ -77,6 +77,8 @@ pub(super) struct Record {
     pub fixed: bool,
     /// It was said why it cannot be paged out.
     pub told_fixed: bool,
+    /// How often in a row it could not leave by itself, as its threads did not stand, say.
+    pub in_vain: u32,
     /// We have killed it to make room.
     pub stopping: bool,
     /// Since when it stands still.
@@ -184,7 +186,7 @@ impl Record {
         (self.group, self.nth, self.born) = (Some(group), self.nth + 1, Some(at));
         (self.last, self.scratch, self.still) = (Sample::default(), Scratch::default(), None);
         (self.holder, self.partial, self.order) = (None, None, None);
-        (self.fixed, self.told_fixed, self.stopping) = (false, false, false);
+        (self.fixed, self.told_fixed, self.in_vain, self.stopping) = (false, false, 0, false);
         (self.besides_inside, self.besides_waiting) = (0, None);
         (self.evicted_while, self.leaves, self.overdue) = (None, None, None);
     }

@@ -11,6 +11,7 @@
 //! | `cxx` | C++ `new` and `delete` |
 //! | `map` | `mmap`, `munmap`, `mremap`, `madvise`, `mprotect`, `mlockall` |
 //! | `calls` | other calls that are scheduling points: reading, writing, sleeping |
+//! | `signals` | waits for signals: the pager's own is not among them |
 //! | `deep` | lookups that pass us by: modules bound deeply, `dlsym` on glibc |
 //! | `elf` | symbol tables of loaded objects |
 //! | `start` | the first call of all; scheduling points; forks |
@@ -28,5 +29,6 @@ mod deep;
 mod elf;
 mod malloc;
 mod map;
+mod signals;
 mod start;
 mod sys;

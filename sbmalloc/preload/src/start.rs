@@ -71,6 +71,7 @@ fn start() {
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
     if let Some(flag) = preload::attach(program_has_note()) {
         SOCKET.store(preload::socket().unwrap_or(-1), Relaxed);
+        heap::pager::choose_stop_signal();
         RANK.store(true, Release);
         FLAG.store(std::ptr::from_ref(flag).cast_mut(), Release);
     }

@@ -187,7 +187,7 @@ struct Present {
 impl Inner {
     /// What of the arena is in RAM; `None` if the kernel does not tell (before Linux 6.7).
     fn present_pages(&self) -> Option<Present> {
-        let map = Fd::open(c"/proc/self/pagemap", libc::O_RDONLY).ok()?;
+        let map = Fd::open(c"/proc/thread-self/pagemap", libc::O_RDONLY).ok()?;
         let mut found = Present::default();
         present_in(&map, self.base, self.len(), &mut found)?;
         Some(found)

@@ -25,8 +25,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 /// what is used again at once costs no page faults; above, growing in place and giving back at once are worth
 /// more.
 const LARGE: usize = 8 << 20;
-/// Of the 128 TiB of addresses a process has, so many are large blocks' at most.
-const MOST_FOR_RUNS: usize = 16 << 40;
+/// Of the 128 TiB of addresses a process has, so many are large blocks' at most: less than 2^32 pages, by
+/// which they are counted.
+const MOST_FOR_RUNS: usize = (16 << 40) - CHUNK;
+const _: () = assert!(MOST_FOR_RUNS / sys::PAGE <= u32::MAX as usize);
 /// Alignments from which on a block gets a run of its own, whatever its size.
 const LARGE_ALIGN: usize = CHUNK / 2;
 

@@ -213,8 +213,8 @@ fn verify_block(
 /// Reads a block that the program may have closed, or close meanwhile: the kernel reads it for whoever may
 /// trace the process, whatever the rights of its pages.
 fn read_closed(copy: &mut [u8; CHUNK], at: usize) -> Result<(), PagerError> {
-    let failed = |errno| PagerError::Blind { op: "read /proc/self/mem", errno };
-    let memory = Fd::open(c"/proc/self/mem", libc::O_RDONLY).map_err(failed)?;
+    let failed = |errno| PagerError::Blind { op: "read /proc/thread-self/mem", errno };
+    let memory = Fd::open(c"/proc/thread-self/mem", libc::O_RDONLY).map_err(failed)?;
     let mut done = 0;
     while done < copy.len() {
         match memory.pread(&mut copy[done..], (at + done) as u64) {

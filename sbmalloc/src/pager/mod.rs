@@ -41,7 +41,7 @@ use crate::lock::{Guard, Lock};
 use crate::set::{ArenaSet, PROCESS};
 use crate::sys::{Errno, PAGE};
 pub use crate::threads::all_but_faults;
-use crate::threads::{Masked, ParkError};
+use crate::threads::{self, Masked, ParkError};
 use std::ops::{AddAssign, Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -337,6 +337,23 @@ pub unsafe fn restore_for(
 /// that were not written for this.
 pub fn expect_async_io() {
     async_io::expect();
+}
+
+/// The signal by which other threads are stopped while memory is moved, once it is chosen: at the first move,
+/// or by [`choose_stop_signal`].
+pub fn stop_signal() -> Option<i32> {
+    threads::chosen()
+}
+
+/// See [`stop_signal`]. Where every real-time signal has a handler, moves are refused.
+pub fn choose_stop_signal() {
+    let _pager = exclude();
+    let _ = threads::signal();
+}
+
+/// Becomes another number whenever other threads are stopped.
+pub fn stops() -> u32 {
+    threads::stops()
 }
 
 /// From now on the calling thread touches no memory of the process between an [`evict_to`] and [`unpack`],

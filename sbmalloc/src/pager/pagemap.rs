@@ -1,5 +1,5 @@
-//! Which pages are there, from `/proc/self/pagemap`: entry by entry, or by `PAGEMAP_SCAN` (Linux 6.7), which
-//! passes over what is absent, so that looking at much that is out costs next to nothing.
+//! Which pages are there, from `/proc/thread-self/pagemap`: entry by entry, or by `PAGEMAP_SCAN` (Linux 6.7),
+//! which passes over what is absent, so that looking at much that is out costs next to nothing.
 
 use super::PagerError;
 use crate::scan::{self, Query, ScanError};
@@ -44,9 +44,9 @@ pub(super) struct Pagemap(Fd);
 
 impl Pagemap {
     pub fn open() -> Result<Self, PagerError> {
-        Fd::open(c"/proc/self/pagemap", libc::O_RDONLY)
+        Fd::open(c"/proc/thread-self/pagemap", libc::O_RDONLY)
             .map(Self)
-            .map_err(|errno| PagerError::Blind { op: "open /proc/self/pagemap", errno })
+            .map_err(|errno| PagerError::Blind { op: "open /proc/thread-self/pagemap", errno })
     }
 
     /// The pages of `[address, address+len)`, at most a window of them.
@@ -63,9 +63,11 @@ impl Pagemap {
         while done < bytes.len() {
             let at = (address / PAGE * 8 + done) as u64;
             match self.0.pread(&mut bytes[done..], at) {
-                Ok(0) => return Err(PagerError::io("read /proc/self/pagemap", address, Errno(libc::EIO))),
+                Ok(0) => {
+                    return Err(PagerError::io("read /proc/thread-self/pagemap", address, Errno(libc::EIO)));
+                }
                 Ok(n) => done += n,
-                Err(e) => return Err(PagerError::io("read /proc/self/pagemap", address, e)),
+                Err(e) => return Err(PagerError::io("read /proc/thread-self/pagemap", address, e)),
             }
         }
         let window: &'a [u64] = window;
@@ -85,7 +87,7 @@ impl Pagemap {
             match self.scan(window, address, len, f) {
                 Err(ScanError::Unknown) => NO_SCAN.store(true, Ordering::Relaxed),
                 Err(ScanError::At(at, e)) => {
-                    return Err(PagerError::io("scan /proc/self/pagemap", at, e));
+                    return Err(PagerError::io("scan /proc/thread-self/pagemap", at, e));
                 }
                 Err(ScanError::Caller(e)) => return Err(e),
                 Ok(()) => return Ok(()),

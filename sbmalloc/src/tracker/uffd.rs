@@ -169,7 +169,7 @@ impl Open {
         let wanted = FEATURE_WP_ASYNC | FEATURE_WP_UNPOPULATED | FEATURE_WP_HUGETLBFS_SHMEM;
         let mut api = [UFFD_API, wanted, 0];
         call(&uffd, UFFDIO_API, &mut api)?;
-        let pagemap = Fd::open(c"/proc/self/pagemap", libc::O_RDONLY)?.out_of_the_way();
+        let pagemap = Fd::open(c"/proc/thread-self/pagemap", libc::O_RDONLY)?.out_of_the_way();
         Ok(Self { uffd, pagemap, owner })
     }
 }

@@ -14,6 +14,8 @@ use crate::site;
 
 /// How long to try to stop the other threads for a restore, before the rank runs on with its memory out.
 const BUSY_PATIENCE_NS: u64 = 1_000_000_000;
+/// Restores in a row that fail for so long, for another reason, before the rank's memory counts as lost.
+const FAILED_AT_MOST: u32 = 60;
 
 /// The rank's own executor of the master's orders. Allocates nothing.
 pub(super) struct RankPager<'a> {
@@ -115,15 +117,25 @@ impl Pager for RankPager<'_> {
             // from the segment.
             let (moved, all) = match unsafe { pager::restore_for(site, &mut limit) } {
                 Ok(done) => done,
+                // There is nothing that threads would have to stand for.
+                Err(error) if error.is_passing() && !pager::is_evicted() => break enough(),
                 // Passes, as a rule; and what is out is legal to touch.
                 Err(error) if error.is_passing() && begin + BUSY_PATIENCE_NS > monotonic_ns() => {
                     std::thread::sleep(Duration::from_millis(5));
                     continue;
                 }
-                // With less than it was granted it does not run: it would use what is others'.
-                Err(error) if error.is_passing() => break enough(),
+                // With less than it was granted it does not run: it would use what is others'. Threads
+                // come, at some time; where it stays blind, orders without end would bring nothing in.
+                Err(error) if error.is_passing() => {
+                    let is_lasting = !matches!(error, PagerError::ThreadsBusy { .. });
+                    if !enough() && is_lasting && runtime.failed.fetch_add(1, SeqCst) >= FAILED_AT_MOST {
+                        runtime.lost(error);
+                    }
+                    break enough();
+                }
                 Err(error) => runtime.lost(error),
             };
+            runtime.failed.store(0, SeqCst);
             block.restored.fetch_add(moved.freed_or_filled, SeqCst);
             block.read.fetch_add(moved.bytes, SeqCst);
             if !enough() {

@@ -13,7 +13,7 @@ mod text;
 use std::fmt::Write;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use bdrun_ipc::control::{self, FailureKind, Frame};
@@ -69,6 +69,8 @@ pub(crate) struct Runtime {
     pub(crate) alive: Alive,
     /// [`site::changes`] when the pager's phase began.
     phase_changes: AtomicU64,
+    /// Restores in a row that failed.
+    failed: AtomicU32,
 }
 
 /// Tells `bdrun`, and `libsbmalloc.so`, that this program needs no library in front of it.
@@ -179,6 +181,7 @@ impl Runtime {
             meter: Meter::new(),
             alive: Alive::new(native),
             phase_changes: AtomicU64::new(0),
+            failed: AtomicU32::new(0),
         };
         let this = RUNTIME.get_or_init(|| this);
         this.block().next_span();

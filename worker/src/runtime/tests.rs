@@ -63,6 +63,7 @@ fn runtime_that(Handed { segment, mail, control, rank }: Handed, native: bool) -
         meter: Meter::new(),
         alive: Alive::new(false),
         phase_changes: AtomicU64::new(0),
+        failed: AtomicU32::new(0),
     };
     assert!(this.block().word.birth());
     Box::leak(Box::new(this))
@@ -356,4 +357,31 @@ fn a_rank_that_is_one_of_another_library_since_a_wait_began_has_one_token() {
         true
     });
     assert_eq!(holders(), 1);
+}
+
+/// A rank that sees nothing, in a process of its own: it ends as one whose memory is lost, once orders
+/// without end would bring nothing in; not at the first of them.
+#[test]
+fn a_rank_that_stays_blind_is_lost() {
+    const ALONE: &str = "BDRUN_TEST_STAYS_BLIND";
+    let Some(before) = std::env::var_os(ALONE) else {
+        let me = std::env::current_exe().expect("this program");
+        let name = "runtime::tests::a_rank_that_stays_blind_is_lost";
+        for (before, code) in [("0", 0), ("59", 0), ("60", 122)] {
+            let out = Command::new(&me).args([name, "--exact"]).env(ALONE, before).output().expect("run");
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert_eq!(out.status.code(), Some(code), "after {before}: {said}");
+        }
+        return;
+    };
+    let (runtime, until) = (runtime(), TimedFutex::until(None));
+    let memory = out();
+    let block = runtime.block();
+    block.all.store(8 * MIB, SeqCst);
+    block.granted.store(MIB, SeqCst);
+    runtime.failed.store(before.to_str().and_then(|text| text.parse().ok()).expect("a number"), SeqCst);
+    let none = NoFiles::begin();
+    assert!(!executor(runtime, &until, &Place::known(pager::EVERYTHING)).restore());
+    drop(none);
+    drop(memory);
 }

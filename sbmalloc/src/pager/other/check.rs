@@ -56,20 +56,28 @@ pub(super) fn written_by_others(processes: &[i32]) -> Option<Refusal> {
     processes.iter().find_map(|pid| look(pid).err().filter(unless_unreadable))
 }
 
-/// What the mappings of a process say of asynchronous I/O, but for the `ring` of our own. A ring of io_uring
-/// may be used without a descriptor, by a number that its thread has registered (Linux 6.3).
+/// What the mappings of a process say of asynchronous I/O, but for the `ring` of our own, and of devices. A
+/// ring of io_uring may be used without a descriptor, by a number that its thread has registered (Linux 6.3);
+/// a device that is mapped is at work whether its descriptor is open or not.
 fn mapped(pid: i32, tid: i32, ring: u64) -> Result<(), Refusal> {
-    let (mut aio, mut io_uring) = (false, false);
+    let mut found = None;
     let ranges = proc::each_range(tid, &mut |vma| {
-        aio |= vma.name.starts_with("/[aio]") && vma.from != ring;
-        io_uring |= vma.name.starts_with("anon_inode:[io_uring]");
+        if vma.name.starts_with("/[aio]") && vma.from != ring {
+            found = Some(Refusal::Aio { pid });
+        } else if vma.name.starts_with("anon_inode:[io_uring]") {
+            found.get_or_insert(Refusal::IoUring { pid });
+        } else {
+            found = found.take().or_else(|| device(pid, vma.name.as_bytes()));
+        }
     });
     there(pid, ranges)?;
-    match (aio, io_uring) {
-        (true, _) => Err(Refusal::Aio { pid }),
-        (_, true) => Err(Refusal::IoUring { pid }),
-        _ => Ok(()),
-    }
+    found.map_or(Ok(()), Err)
+}
+
+/// A device that reads and writes memory by itself, if what is open or mapped is one.
+fn device(pid: i32, path: &[u8]) -> Option<Refusal> {
+    let is_one = DEVICES.iter().any(|device| path.starts_with(device));
+    is_one.then(|| Refusal::Device { pid, path: String::from_utf8_lossy(path).into_owned() })
 }
 
 /// Passes over what has vanished; whatever else cannot be read is forbidden.
@@ -167,8 +175,8 @@ fn descriptors(pid: i32, tid: i32, writes: bool) -> Result<(), Refusal> {
         if target.starts_with(b"anon_inode:[userfaultfd]") && !writes {
             return Err(Refusal::Userfaultfd { pid });
         }
-        if DEVICES.iter().any(|device| target.starts_with(device)) {
-            return Err(Refusal::Device { pid, path: String::from_utf8_lossy(target).into_owned() });
+        if let Some(refusal) = device(pid, target) {
+            return Err(refusal);
         }
         if target.starts_with(b"anon_inode:[io_uring]") {
             // Rings of provided buffers (Linux 5.19), and rings in the program's own memory (6.5), are pages
