@@ -105,6 +105,8 @@ pub(super) struct Threads {
     /// is none.
     alive: Result<Fd, Errno>,
     list: Vec<Tracee>,
+    /// When one that ran stood last, for a signal or an event.
+    stood: Option<Instant>,
     /// It has a pager of its own.
     pub own: Option<OwnPager>,
 }
@@ -119,7 +121,7 @@ impl Threads {
         // SAFETY: makes a descriptor, closed on drop.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, leader as usize, 0_usize) };
         let alive = if fd < 0 { Err(Errno::last()) } else { Ok(Fd(fd as i32)) };
-        Self { leader, alive, list: vec![], own: None }
+        Self { leader, alive, list: vec![], stood: None, own: None }
     }
 
     /// Stops them all, within `patience`.

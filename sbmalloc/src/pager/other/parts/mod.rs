@@ -78,6 +78,10 @@ use uffd::Uffd;
 
 /// Threads that do not stop in this time are asked again later.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Where a thread stood for a signal or an event within the first, what stands next is let go after the
+/// second: with a timer of a millisecond it would else stand most of the time.
+const LATELY: Duration = Duration::from_millis(5);
+const HURRY: Duration = Duration::from_micros(50);
 /// After a try that did not help the next is made not sooner.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -333,27 +337,41 @@ impl Parts {
     /// others it must be dropped.
     pub fn mind(&mut self, patience: Duration) -> Result<bool, OtherError> {
         let shared = Arc::clone(&self.shared);
-        let state = shared.lock();
-        let state = match state.starved || state.failed.is_some() || state.is_full() {
-            true => state,
-            false => {
-                shared.news.wait_timeout(state, patience).unwrap_or_else(std::sync::PoisonError::into_inner).0
+        let begun = Instant::now();
+        let starved = loop {
+            let left = patience.saturating_sub(begun.elapsed());
+            let hurries = !self.is_held && self.threads.stood_within(LATELY);
+            let state = shared.lock();
+            let (state, is_news) = match state.starved || state.failed.is_some() || state.is_full() {
+                true => (state, true),
+                false => {
+                    let patience = if hurries { left.min(HURRY) } else { left };
+                    let waited = shared.news.wait_timeout(state, patience);
+                    let (state, waited) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+                    (state, !waited.timed_out())
+                }
+            };
+            if let Some(error) = state.failed.clone() {
+                return Err(error);
+            }
+            let starved = state.starved;
+            drop(state);
+            if self.is_held {
+                break starved;
+            }
+            let mut deeds = vec![];
+            let minded = self.threads.mind(&mut deeds);
+            self.note(&deeds);
+            if minded.is_err() {
+                return Ok(false);
+            }
+            if is_news || !hurries || begun.elapsed() >= patience {
+                break starved;
             }
         };
-        if let Some(error) = state.failed.clone() {
-            return Err(error);
-        }
-        let starved = state.starved;
-        drop(state);
         self.look_at_what_stays();
         if self.is_held {
             return Ok(self.threads.watch());
-        }
-        let mut deeds = vec![];
-        let minded = self.threads.mind(&mut deeds);
-        self.note(&deeds);
-        if minded.is_err() {
-            return Ok(false);
         }
         let Some(resident) = self.measured_now() else {
             // What was measured last holds, and what came since: who finds no room waits.

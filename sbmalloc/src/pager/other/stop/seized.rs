@@ -12,7 +12,7 @@ pub(in super::super) enum Deed {
 impl Threads {
     /// None at all.
     pub(in super::super) fn none(leader: i32) -> Self {
-        Self { leader, alive: Err(Errno(libc::ESRCH)), list: vec![], own: None }
+        Self { leader, alive: Err(Errno(libc::ESRCH)), list: vec![], stood: None, own: None }
     }
 
     /// Tells when the rank's first process has ended; or why nothing does.
@@ -53,12 +53,18 @@ impl Threads {
         }
     }
 
+    /// Whether one that ran stood so lately for a signal or an event: there may be more.
+    pub(in super::super) fn stood_within(&self, time: Duration) -> bool {
+        self.stood.is_some_and(|stood| stood.elapsed() < time)
+    }
+
     /// Takes note of what those that run did meanwhile, and lets them go on from where that made them stand.
     ///
     /// # Errors
     /// [`Refusal::Gone`] if the rank has ended.
     pub(in super::super) fn mind(&mut self, deeds: &mut Vec<Deed>) -> Result<(), Refusal> {
         while let Ok(Some((tid, news))) = ptrace::look(Whose::All, false) {
+            self.stood = Some(Instant::now());
             self.mind_one(tid, news, deeds)?;
         }
         self.tell_the_time();
