@@ -275,6 +275,20 @@ fn threads_that_block_all_signals() {
     }
 }
 
+/// Other threads took some of what was set aside for the one that asked, or were given some memory again as
+/// soon as their rank had left: whoever needed more than there is never got all of it.
+#[test]
+fn threads_that_allocate_all_the_time_leave_what_another_asked_for() {
+    library();
+    let dir = Directory::new("storm");
+    let Some(program) = compiled(&dir, "preload/storm.c", &["-pthread"]) else { return };
+    let words = args([&program.display(), &2]);
+    let expected = text(&plainly(&words).stdout);
+    let options = ["-np", "3", "--memory", "60M", "--preload", "always", "--timeout", "900s"];
+    let outcome = bdrun_args(options.map(String::from).into_iter().chain(words)).succeed();
+    assert_eq!(lines(&outcome.stdout, 1), lines(&expected, 3), "{}", outcome.stderr);
+}
+
 /// By `/proc/self` nothing is told once the first thread has ended: nothing could be brought in, for ever.
 #[test]
 fn a_program_whose_first_thread_ends() {

@@ -347,8 +347,8 @@ impl Core {
         let all = state.all_to_run().unwrap_or_default().asked;
         // What it did not ask for comes back as a whole.
         let asked = bytes.saturating_sub(state.other_out()).min(all.saturating_sub(state.holds.asked));
+        self.note_overdraft(rank, asked, overdraft, effects);
         let (pending, clock) = (self.take(asked, overdraft), self.clock());
-        self.note_overdraft(rank, overdraft, effects);
         self.update(rank, |state| {
             state.restore(asked, clock);
             state.pending = pending;
@@ -359,8 +359,8 @@ impl Core {
     /// Gives a resident what it asked for.
     pub(super) fn grant(&mut self, rank: Rank, overdraft: bool, effects: &mut Vec<Effect>) {
         let bytes = self.ranks[rank as usize].need().unwrap_or(0);
+        self.note_overdraft(rank, bytes, overdraft, effects);
         let pending = self.take(bytes, overdraft);
-        self.note_overdraft(rank, overdraft, effects);
         self.update(rank, |state| {
             state.holds.asked = state.holds.asked.saturating_add(bytes);
             state.pending = pending;
@@ -368,8 +368,10 @@ impl Core {
         effects.push(Effect::Grant { rank, bytes, overdraft });
     }
 
-    fn note_overdraft(&mut self, rank: Rank, overdraft: bool, effects: &mut Vec<Effect>) {
-        if overdraft && self.ranks[rank as usize].can.asks {
+    /// It takes so many bytes, whatever is kept free: whether there are that many at all.
+    fn note_overdraft(&mut self, rank: Rank, bytes: u64, overdraft: bool, effects: &mut Vec<Effect>) {
+        let exceeds = overdraft && self.used().saturating_add(bytes) > self.limits.budget;
+        if exceeds && self.ranks[rank as usize].can.asks {
             self.tell_overdraft(rank, effects);
         }
     }

@@ -55,6 +55,11 @@ const GROWS_FOR: u64 = 100_000;
 /// What a rank held at most counts for so long as what it will need again, microseconds.
 const REMEMBERED: u64 = 30_000_000;
 
+/// One that is out is told so often to leave with what it took again, and is not for this, or a 64th of what
+/// it needs.
+const IN_VAIN: u8 = 3;
+const CRUMBS: u64 = 1 << 20;
+
 /// Everything about one rank. Times are microseconds of the job; 0: never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RankState {
@@ -102,6 +107,8 @@ pub(super) struct RankState {
     pub distance: u8,
     /// How often in a row it refused to be evicted.
     pub refusals: u8,
+    /// How often in a row it was told to leave when it was out but for a part.
+    pub in_vain: u8,
     /// What it needs (`reserve`) is known from an earlier run of it.
     pub known: bool,
     /// Unborn, and to be admitted by what is expected of it (`queue.rs`).
@@ -155,6 +162,7 @@ impl RankState {
         orders: 0,
         distance: 0,
         refusals: 0,
+        in_vain: 0,
         known: false,
         queued: false,
         overbooked: false,
@@ -276,10 +284,16 @@ impl RankState {
     pub fn evictable_waiting(&self) -> bool {
         let waits = match self.life {
             Life::Resident => self.doing != Doing::Runs,
-            Life::Out => self.holds.asked > 0,
+            Life::Out => self.holds.asked > 0 && !self.holds_crumbs(),
             _ => false,
         };
         waits && self.can.tells && self.can.evict && self.pending == 0 && self.refused_until == 0
+    }
+
+    /// It is out, and other threads of it take some memory again as soon as there is any: they would be paged
+    /// out without an end, and those who need more than there is wait for that.
+    fn holds_crumbs(&self) -> bool {
+        self.in_vain > IN_VAIN && self.holds.asked <= (self.all.asked / 64).max(CRUMBS)
     }
 
     /// It may be asked to leave at any moment.
@@ -377,6 +391,7 @@ impl RankState {
         if !self.was_out {
             self.all = self.holds;
         }
+        self.in_vain = self.in_vain.saturating_add(u8::from(self.was_out));
         self.life = Life::Evicting;
         self.from = self.holds.other;
         let goes = keep == 0 && (self.can.whole || !self.can.tells);
@@ -418,7 +433,7 @@ impl RankState {
             _ => Life::Resident,
         };
         (self.was_held, self.was_out, self.eager) = (false, false, false);
-        self.interrupted = false;
+        (self.interrupted, self.in_vain) = (false, 0);
     }
 
     /// It could not leave: it goes on as before, and is left alone until some event or look (`now` is what it

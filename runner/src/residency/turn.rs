@@ -203,6 +203,8 @@ impl Core {
         {
             // It comes in as soon as they are free, or they would be used again by then.
             self.turn = Some(Turn { shrunk: turn.shrunk + 1, ..turn });
+        } else if has_place && self.index.awaited == 0 && self.is_hardly_beside(rank, lacks) {
+            self.give_all(rank, effects);
         } else if self.index.awaited == 0 && self.ask_all_again() {
             self.take_turn(turn, looked, sure, effects);
         } else if self.index.awaited == 0 && self.out_of_turn(turn, effects) {
@@ -295,16 +297,32 @@ impl Core {
         self.index.holders == u32::from(self.ranks[rank as usize].holds.total() > 0)
     }
 
+    /// Whether the others hold next to nothing that would make no difference to one that asks: that is as
+    /// good as being alone.
+    fn is_hardly_beside(&self, rank: Rank, lacks: u64) -> bool {
+        let state = &self.ranks[rank as usize];
+        let (own, budget) = (state.holds.total(), self.limits.budget);
+        let matters = self.limits.enforce && own.saturating_add(lacks) <= budget;
+        state.can.asks && self.used().saturating_sub(own) <= budget / 64 && !matters
+    }
+
     /// Nobody else is in RAM: it comes in, whatever it needs.
     fn come_in_alone(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
-        let (state, lacks, alone) = (&self.ranks[rank as usize], self.lacking(rank), self.holds_alone(rank));
-        if state.can.asks && alone && self.limits.enforce {
+        if self.holds_alone(rank) {
+            self.give_all(rank, effects);
+        } else if self.makes_way_for(rank, effects) {
+            self.give(rank, true, effects);
+        }
+    }
+
+    /// Nothing more can be done for it: it gets what it needs, or, enforced, the job fails.
+    fn give_all(&mut self, rank: Rank, effects: &mut Vec<Effect>) {
+        let (state, lacks) = (&self.ranks[rank as usize], self.lacking(rank));
+        if state.can.asks && self.limits.enforce {
             let failure = self.too_large(rank, state.holds.total().saturating_add(lacks));
             return self.fail_job(failure, effects);
         }
-        if alone || self.makes_way_for(rank, effects) {
-            self.give(rank, true, effects);
-        }
+        self.give(rank, true, effects);
     }
 
     /// Whoever refused to leave, and a full disk, are asked once more, unless they were and nothing has

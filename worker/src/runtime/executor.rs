@@ -58,8 +58,13 @@ impl Pager for RankPager<'_> {
         let runtime = self.runtime;
         let block = runtime.block();
         let keep = block.keep.load(SeqCst);
-        // What was set aside and not used is not in RAM. It is given back even if the pager refuses.
-        runtime.give_reserve_back();
+        // What was set aside and not used is not in RAM. It is given back even if the pager refuses. Who
+        // waits for more than that asked for the rest alone, and lacks all of it now.
+        let given = runtime.give_reserve_back();
+        if self.for_memory && given > 0 {
+            let more = |asked| (asked > 0).then_some(asked + given);
+            let _ = block.request.fetch_update(SeqCst, SeqCst, more);
+        }
         let begin = monotonic_ns();
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
         let mut progress = |in_ram| self.hold_at_most(in_ram as u64);

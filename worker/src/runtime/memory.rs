@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use bdrun_ipc::control::FailureKind;
 use bdrun_ipc::segment::{RankBlock, Waiting};
 
-use super::Runtime;
 use super::text::FixedText;
+use super::{Runtime, thread};
 
 /// How long a thread other than the communicating one waits for memory before it takes what is not there.
 const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(2);
@@ -18,10 +18,17 @@ const RELIEF_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Takes `bytes` out of what was set aside for a rank, and the rest out of the pool. The pool comes first:
 /// what is set aside may be given back by another thread meanwhile, and is not to be put back after that.
-pub(super) fn pay(block: &RankBlock, bytes: u64, take: impl Fn(u64) -> bool, give: impl Fn(u64)) -> bool {
+/// Nothing of it if it is not `ours`.
+pub(super) fn pay(
+    block: &RankBlock,
+    bytes: u64,
+    ours: bool,
+    take: impl Fn(u64) -> bool,
+    give: impl Fn(u64),
+) -> bool {
     let mut reserve = block.prepaid.load(SeqCst);
     loop {
-        let from_reserve = reserve.min(bytes);
+        let from_reserve = if ours { reserve.min(bytes) } else { 0 };
         let rest = bytes - from_reserve;
         if rest > 0 && !take(rest) {
             return false;
@@ -40,15 +47,20 @@ pub(super) fn pay(block: &RankBlock, bytes: u64, take: impl Fn(u64) -> bool, giv
 }
 
 impl Runtime {
-    /// Take `bytes` out of what was set aside, then out of the pool.
+    /// Take `bytes` out of what was set aside, then out of the pool. What was set aside for a thread that
+    /// asked for it is not another's, who comes first because it runs: that thread would lack a little again
+    /// and again, and where that is not there, its rank leave, and ask for all of it once more, without an
+    /// end.
     fn pay(&self, bytes: u64) -> bool {
+        let asks = self.asks.load(SeqCst);
+        let ours = asks == 0 || asks == thread();
         let pool = &self.segment.header().pool;
         let take = |rest| pool.take(rest) || (self.mail.give_spares_back(&self.segment) && pool.take(rest));
         let give = |taken| {
             pool.give(taken);
             self.gave_memory();
         };
-        pay(self.block(), bytes, take, give)
+        pay(self.block(), bytes, ours, take, give)
     }
 
     /// Takes so much off what the rank was granted, or as much as there is: another thread may have given
@@ -102,11 +114,13 @@ impl Runtime {
     fn beg(&self, bytes: u64) {
         let block = self.block();
         if let Some(_turn) = self.turn() {
+            self.asks.store(thread(), SeqCst);
             while !self.pay(bytes) {
                 block.request.store(bytes - block.prepaid.load(SeqCst).min(bytes), SeqCst);
                 self.wait(Waiting::Memory { bytes }, || block.request.load(SeqCst) == 0);
                 block.request.store(0, SeqCst);
             }
+            self.asks.store(0, SeqCst);
             return;
         }
         // Another thread: it has no state word, so the rank cannot wait for it as such. The master makes
@@ -139,13 +153,14 @@ impl Runtime {
         }
     }
 
-    /// What was set aside for this rank and not used is others' while it waits.
-    pub(crate) fn give_reserve_back(&self) {
+    /// What was set aside for this rank and not used is others' while it waits. How much that was.
+    pub(crate) fn give_reserve_back(&self) -> u64 {
         let block = self.block();
         let unused = block.prepaid.swap(0, SeqCst);
         if unused > 0 {
             self.segment.header().pool.give(self.ungrant(unused));
         }
+        unused
     }
 }
 

@@ -69,6 +69,8 @@ pub(crate) struct Runtime {
     pub(crate) alive: Alive,
     /// [`site::changes`] when the pager's phase began.
     phase_changes: AtomicU64,
+    /// The thread that waits for memory, and has the right to wait; 0 if none does.
+    asks: AtomicI32,
     /// Restores in a row that failed.
     failed: AtomicU32,
 }
@@ -181,6 +183,7 @@ impl Runtime {
             meter: Meter::new(),
             alive: Alive::new(native),
             phase_changes: AtomicU64::new(0),
+            asks: AtomicI32::new(0),
             failed: AtomicU32::new(0),
         };
         let this = RUNTIME.get_or_init(|| this);

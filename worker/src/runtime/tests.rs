@@ -63,6 +63,7 @@ fn runtime_that(Handed { segment, mail, control, rank }: Handed, native: bool) -
         meter: Meter::new(),
         alive: Alive::new(false),
         phase_changes: AtomicU64::new(0),
+        asks: AtomicI32::new(0),
         failed: AtomicU32::new(0),
     };
     assert!(this.block().word.birth());
@@ -169,7 +170,7 @@ fn what_an_evict_gave_back_meanwhile_is_not_set_aside_again() {
             taken.set(taken.get() + if is_there { bytes } else { 0 });
             is_there
         };
-        let paid = memory::pay(block, 100, take, |bytes| taken.set(taken.get() - bytes));
+        let paid = memory::pay(block, 100, true, take, |bytes| taken.set(taken.get() - bytes));
         assert_eq!(paid, is_there);
         assert_eq!(block.prepaid.load(SeqCst), 0, "nothing was left of it");
         assert_eq!(block.granted.load(SeqCst), taken.get());
@@ -183,12 +184,14 @@ fn what_was_set_aside_pays_first() {
     let block = runtime.block();
     block.prepaid.store(50, SeqCst);
     block.granted.store(70, SeqCst);
-    let pays = |bytes, from_pool| memory::pay(block, bytes, |rest| rest == from_pool, |_| ());
+    let pays = |bytes, from_pool| memory::pay(block, bytes, true, |rest| rest == from_pool, |_| ());
     let now = || (block.prepaid.load(SeqCst), block.granted.load(SeqCst));
     assert!(pays(20, 0));
     assert_eq!(now(), (30, 70));
     assert!(!pays(40, 0));
     assert_eq!(now(), (30, 70), "what is not enough stays");
+    assert!(!memory::pay(block, 20, false, |rest| rest == 0, |_| ()), "it is not this thread's");
+    assert_eq!(now(), (30, 70));
     assert!(pays(40, 10));
     assert_eq!(now(), (0, 80));
 }

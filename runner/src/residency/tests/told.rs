@@ -615,3 +615,43 @@ fn those_that_compute_are_looked_at_the_sooner_the_less_is_free() {
     };
     assert_eq!([256, 512, 1024, 65536].map(|mib| looked(mib * MIB)), [20, 46, 100, 100]);
 }
+
+/// Their other threads are given some memory again as soon as they have left.
+#[test]
+fn who_needs_more_than_there_is_gets_it_though_others_never_hold_nothing() {
+    const TAKEN: u64 = 64 << 10;
+    for (need, enforce) in [(80 * MIB, false), (60 * MIB - TAKEN / 2, false), (80 * MIB, true)] {
+        let mut bench = Bench::new(4, Limits { enforce, ..limits(60 * MIB, 4) });
+        bench.start(4, MIB);
+        let needs = |rank| Event::NeedsMemory { rank, bytes: need };
+        let mut orders = bench.tell(&(0..4).map(needs).collect::<Vec<_>>());
+        let mut held = [MIB; 4];
+        let last = (0..100).find_map(|_| {
+            let left: Vec<Rank> = (orders.iter())
+                .filter_map(|order| match *order {
+                    Effect::Evict { rank, .. } => Some(rank),
+                    _ => None,
+                })
+                .collect();
+            let over = |order: &&Effect| !matches!(order, Effect::Evict { .. });
+            if let Some(other) = orders.iter().find(over) {
+                return Some(*other);
+            }
+            orders = bench.tell(if left.is_empty() { &[Event::Settled] } else { &[] });
+            for rank in left {
+                let out = std::mem::replace(&mut held[rank as usize], TAKEN);
+                bench.free += signed(out) - signed(TAKEN);
+                let again = [evicted(rank, out), Event::Granted { rank, bytes: TAKEN }, needs(rank)];
+                orders.extend(bench.tell(&again));
+            }
+            None
+        });
+        match last {
+            Some(Effect::Restore { overdraft: true, .. } | Effect::Grant { overdraft: true, .. }) => {
+                assert!(!enforce);
+            }
+            Some(Effect::Fail(Failure::RankTooLarge { .. })) => assert!(enforce),
+            other => panic!("{need} {enforce}: {other:?}"),
+        }
+    }
+}
