@@ -44,7 +44,20 @@ impl Core {
         {
             self.grant(rank, false, effects);
         }
+        if let Some(&(_, rank)) = self.index.needs.first()
+            && self.needs_little_more(rank)
+        {
+            self.grant(rank, true, effects);
+        }
         self.bring_in(effects);
+    }
+
+    /// It needs more than there is, has its turn, which was told, and asks for a little besides: paged out
+    /// for that, all of it would have to come in again.
+    fn needs_little_more(&self, rank: Rank) -> bool {
+        let state = &self.ranks[rank as usize];
+        let is_little = state.need().is_some_and(|bytes| bytes <= state.holds.asked / 64);
+        is_little && state.has_turn && state.told && !self.limits.enforce && self.holds_alone(rank)
     }
 
     /// Restores and starts ranks while there is room. Residents in need of memory come first: they hold some

@@ -293,7 +293,7 @@ impl Core {
     }
 
     /// Whether no other rank holds any memory.
-    fn holds_alone(&self, rank: Rank) -> bool {
+    pub(super) fn holds_alone(&self, rank: Rank) -> bool {
         self.index.holders == u32::from(self.ranks[rank as usize].holds.total() > 0)
     }
 

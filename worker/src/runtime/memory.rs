@@ -13,6 +13,8 @@ use super::{Runtime, thread};
 
 /// How long a thread other than the communicating one waits for memory before it takes what is not there.
 const OTHER_THREAD_PATIENCE: Duration = Duration::from_secs(2);
+/// The same where more is used than there is already, as a rank does that has all there is.
+const OVERDRAWN_PATIENCE: Duration = Duration::from_millis(20);
 /// The same while others may yet make room for it: for longer something is wrong with them.
 const RELIEF_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -133,7 +135,9 @@ impl Runtime {
             if header.relief.load(SeqCst) != 0 {
                 hopeless = Instant::now();
             }
-            if hopeless.elapsed() > OTHER_THREAD_PATIENCE || begin.elapsed() > RELIEF_PATIENCE {
+            let overdrawn = header.pool.free() < 0;
+            let patience = if overdrawn { OVERDRAWN_PATIENCE } else { OTHER_THREAD_PATIENCE };
+            if hopeless.elapsed() > patience || begin.elapsed() > RELIEF_PATIENCE {
                 block.granted.fetch_add(bytes, SeqCst);
                 header.pool.force(bytes);
                 break;

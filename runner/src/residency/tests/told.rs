@@ -655,3 +655,22 @@ fn who_needs_more_than_there_is_gets_it_though_others_never_hold_nothing() {
         }
     }
 }
+
+#[test]
+fn who_runs_alone_with_more_than_there_is_is_not_paged_out_for_a_little_besides() {
+    let mut bench = Bench::new(2, limits(60 * MIB, 2));
+    bench.start(2, MIB);
+    let needs = |rank, bytes| Event::NeedsMemory { rank, bytes };
+    let first = bench.tell(&[needs(0, 80 * MIB), needs(1, 80 * MIB)]);
+    assert!(matches!(first[..], [Effect::Evict { rank: 1, .. }]), "{first:?}");
+    let all = Effect::Grant { rank: 0, bytes: 80 * MIB, overdraft: true };
+    assert_eq!(bench.evicted(1, MIB), [all]);
+    let runs = |bytes| [Event::Granted { rank: 0, bytes }, Event::Running { rank: 0 }];
+    bench.tell(&[needs(1, 80 * MIB)]);
+    bench.tell(&runs(81 * MIB));
+    let little = Effect::Grant { rank: 0, bytes: MIB, overdraft: true };
+    assert_eq!(bench.tell(&[needs(0, MIB)]), [little]);
+    bench.tell(&runs(82 * MIB));
+    let much = bench.tell(&[needs(0, 4 * MIB)]);
+    assert!(matches!(much[..], [Effect::Evict { rank: 0, .. }]), "it is the other's turn: {much:?}");
+}
